@@ -287,7 +287,7 @@ def serve(tokens: int) -> None:
 
 
 HEADS = """async (heads) => {
-  const label = () => document.querySelector('[data-test=sampled]');
+  const label = () => document.querySelector('.sampled');
   const frame = () => new Promise(requestAnimationFrame);
   const appeared = []; const exact = [];
   for (const head of heads) {
@@ -317,10 +317,10 @@ def served_row(browser: Browser, tokens: int) -> dict[str, Any]:
             page = browser.new_page(viewport={"width": 1440, "height": 900})
             page.set_default_timeout(PATIENCE)
             page.goto(address, wait_until="commit")
-            page.wait_for_selector("[data-test=sampled]")
+            page.wait_for_selector(".sampled")
             row: dict[str, Any] = {"what": "served, 22 x 12", "tokens": tokens}
             row["first picture, s"] = time.perf_counter() - began
-            page.wait_for_selector("[data-test=sampled]", state="detached")
+            page.wait_for_selector(".sampled", state="detached")
             row["exact, s"] = time.perf_counter() - began
             row["MB"] = page.evaluate(
                 "performance.getEntries().reduce((sum, entry) => sum + (entry.transferSize ?? 0), 0) / 1e6"

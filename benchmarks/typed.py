@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 PATIENCE = 300_000
-TURN = "() => Number(document.querySelector('[data-test=live-took]').dataset.turn ?? -1)"
-TYPED = "() => Number(document.querySelector('[data-test=live-took]').dataset.ms)"
+TURN = "() => Number(document.querySelector('.measured').dataset.turn ?? -1)"
+TYPED = "() => Number(document.querySelector('.measured').dataset.ms)"
 
 
 def keystrokes(page: Page, tokens: int, count: int) -> list[float]:

@@ -134,7 +134,7 @@ export default defineConfig(({ mode }) => {
   }
   const name = mode in PAGES ? mode : "page";
   return {
-    oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "Fragment" }, jsxInject: 'import { h as makeNode, Fragment } from "preact";' },
+    oxc: { jsx: { runtime: "classic", pragma: "makeNode", pragmaFrag: "makeFragment" }, jsxInject: 'import { h as makeNode, Fragment as makeFragment } from "preact";' },
     plugins: [asFunction, ...(name === "report" ? [] : [numbersForNames]), oneFile(name)],
     build: {
       rolldownOptions: { input: `${name}.html` },

@@ -164,13 +164,13 @@ def cells_of(page: Page, selector: str = ".matrix") -> tuple[float, float, float
     return float(left), float(top), float(side)
 
 
-RANKED = """[...document.querySelectorAll("[data-test=ranked] li[data-weight]")]
+RANKED = """[...document.querySelectorAll(".inspector .ranked li[data-weight]")]
   .map(({ dataset }) => [dataset.column, dataset.weight])"""
 
 
 def ranked(page: Page) -> dict[int, float]:
     """The inspector's keys of the query that is looked at, and their weights."""
-    page.wait_for_selector("[data-test=ranked] li[data-weight]")
+    page.wait_for_selector(".inspector .ranked li[data-weight]")
     return {int(column): float(weight) for column, weight in page.evaluate(RANKED)}
 
 

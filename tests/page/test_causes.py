@@ -97,9 +97,9 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, words:
     press_run(page)
     np.testing.assert_allclose(grid(page), expected, atol=6e-4)
     order = np.argsort(-np.abs(expected), axis=None)
-    names = page.locator("[data-test=bars]").get_attribute("data-order")
+    names = page.locator(".effects").get_attribute("data-order")
     assert names == " ".join(f"{n // HEADS}.{n % HEADS}" for n in order)
-    headline = page.locator("[data-test=headline]").inner_text()
+    headline = page.locator(".headline").inner_text()
     assert headline.startswith(f"{names.split()[0]} matters most")
     assert f"{abs(expected.flat[order[0]]):.3f}" in headline
     # one rule of signs: more is green and less is purple, in the bars as in the grid
@@ -116,14 +116,14 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, words:
     ranks = page.locator("[data-test=ranks] [data-head]").all()
     assert [str(row.get_attribute("data-head")) for row in ranks] == names.split()[: len(ranks)]
     weights = [float(model.trace(TEXT)[n // HEADS, n % HEADS].weights[2, 5]) for n in range(LAYERS * HEADS)]
-    page.wait_for_selector("[data-test=scatter]")
+    page.wait_for_selector(".scatter")
     most = int(np.argmax(weights))
     rank = list(order).index(most) + 1
-    says = page.locator("[data-test=scatter] figcaption").inner_text()
+    says = page.locator(".scatter figcaption").inner_text()
     assert f"{most // HEADS}.{most % HEADS} gives" in says
     assert f"{weights[most]:.3f}" in says
     assert f"number {rank} of 12" in says
-    ticks = page.locator("[data-test=scatter] .axes > text").all_text_contents()
+    ticks = page.locator(".scatter .axes > text").all_text_contents()
     greatest = np.abs(expected).max()
     assert ticks[0:6:2] == ["0", ".5", "1"]
     np.testing.assert_allclose([*map(float, ticks[1:6:2])], [0, greatest / 4, greatest], atol=6e-3)
@@ -145,7 +145,7 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     ids, best = word_of(model, words)
     page = watch().open(f"{served.session.address()}#pane=causes&way=groups")
     press_run(page)
-    rows = page.locator("[data-test=groups] td > button")
+    rows = page.locator(".groups table td > button")
     layer = rows.all_inner_texts().index("all 4 heads of layer 1")
     edits = [Edit(1, head) for head in range(HEADS)]
     before, after = (edited_pass(words.module, ids, change) for change in ((), edits))
@@ -153,7 +153,7 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     rows.nth(layer).focus()
     page.keyboard.press("Enter")
     until(page, f"location.hash.includes('g={layer}')")
-    headline = page.locator("[data-test=headline]").inner_text()
+    headline = page.locator(".headline").inner_text()
     assert headline.startswith(f"Without all 4 heads of layer 1: probability {share:.3f}; as many at random: ")
     kept = record(page, served)["result"]
     low, median, high, below = kept["groups"][layer]["drawn"]
@@ -172,11 +172,11 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     ]
     alone = [float(one.double().softmax(-1)[best]) - base for one in logits_alone]
     np.testing.assert_allclose(grid(page).ravel(), alone, atol=6e-4)
-    most = page.locator("[data-test=curve] svg").get_attribute("aria-label")
+    most = page.locator(".curve svg").get_attribute("aria-label")
     assert f"12: {kept['curve'][-1][1]:.2f}".replace("0.", ".") in str(most)
     page.reload()
-    page.wait_for_selector("[data-test=curve]")
-    assert page.locator("[data-test=headline]").inner_text() == headline
+    page.wait_for_selector(".curve")
+    assert page.locator(".headline").inner_text() == headline
     page.locator("[data-test=silence-group]").click()
     assert page.locator(".wishes .on").all_inner_texts() == [f"1.{head} ×" for head in range(HEADS)]
 
@@ -200,7 +200,7 @@ def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: 
     press_run(page)
     before, after = run(words.module, [ids]), edited_pass(words.module, ids, [Edit(1, 2)])
     was, now = (out.logits[0, ids.index(4)].double() for out in (before, after))
-    says = page.locator("[data-test=headline]").inner_text()
+    says = page.locator(".headline").inner_text()
     assert f"{was[best]:.3f} → {now[best]:.3f}" in says
     assert f"probability {was.softmax(-1)[best]:.3f} → {now.softmax(-1)[best]:.3f}" in says
     assert page.locator("[data-test=made]").inner_text() == "✕ 1.2 silenced"
@@ -209,21 +209,21 @@ def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: 
     page.wait_for_selector("[data-test=shift]")
     shown = [float(str(token.get_attribute("data-value"))) for token in page.locator("[data-test=shift] span").all()]
     np.testing.assert_allclose(shown, moved, atol=1e-4)
-    top = page.locator("[data-test=outcomes] [data-when=after] li").first.inner_text().split()
+    top = page.locator(".outcomes [data-when=after] li").first.inner_text().split()
     assert top[0] == model.tokenizer.token(int(now.argmax()))
     assert float(top[1]) == pytest.approx(float(now.softmax(-1).max()), abs=6e-4)
     page.keyboard.press("]")
     page.keyboard.press("1")
-    until(page, "document.querySelector('[data-test=badges]').textContent.includes('✕ 1.2 silenced')")
+    until(page, "document.querySelector('.badges').textContent.includes('✕ 1.2 silenced')")
 
 
 def test_an_edge_is_cut_from_the_pinned_cell(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
     ids, best = word_of(model, words)
     page = watch().open(f"{served.session.address()}#l=1&h=2&q=2&k=5")
     page.locator("[data-test=cut-edge]").click()
-    page.wait_for_selector("[data-test=headline]")
+    page.wait_for_selector(".headline")
     after = logits(words, ids, Edit(1, 2, "edge", edge=(2, 5)))[best]
-    assert f"{logits(words, ids)[best]:.3f} → {after:.3f}" in page.locator("[data-test=headline]").inner_text()
+    assert f"{logits(words, ids)[best]:.3f} → {after:.3f}" in page.locator(".headline").inner_text()
     assert page.locator("[data-test=made]").inner_text() == "✕ 1.2: “\u2068cat\u2069” → “\u2068the\u2069” cut"
     assert record(page, served)["result"]["after"] == pytest.approx(after, abs=1e-4)
 
@@ -239,7 +239,7 @@ def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, mo
     changed = [*ids]
     changed[2], changed[6] = model.tokenizer.id("dog") or 0, 4
     after = run(words.module, [changed]).logits[0, ids.index(4), best]
-    assert f"→ {float(after):.3f}" in page.locator("[data-test=headline]").inner_text()
+    assert f"→ {float(after):.3f}" in page.locator(".headline").inner_text()
     name = page.locator("[data-test=made]").inner_text().replace("\u2068", "").replace("\u2069", "")
     assert name == "“mat” masked · “cat” → “dog”"
     page.fill("[data-test=replace-by]", "unheardof")
@@ -262,7 +262,7 @@ def test_attribution_as_ink(watch: Watch, served: Served, model: hs.Model, words
     np.testing.assert_allclose(inked, model.attribute(TEXT).scores, atol=1e-4)
     strongest = int(np.argmax(np.abs(inked)))
     word = page.locator("[data-test=ink] span").nth(strongest).locator("bdi").inner_text()
-    assert f"{word}\u2069” adds most" in page.locator("[data-test=headline]").inner_text()
+    assert f"{word}\u2069” adds most" in page.locator(".headline").inner_text()
     assert f"{total:.3f}" in page.locator("[data-test=sum]").inner_text()
 
 
@@ -287,19 +287,19 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     page.keyboard.press("x")
     press_run(page)
     page.wait_for_selector("[data-test=runs] li >> nth=1")
-    said = page.locator("[data-test=headline]").inner_text()
+    said = page.locator(".headline").inner_text()
     until(page, "location.hash.includes('run=')")
     page.reload()
     page.wait_for_selector("[data-test=runs] li >> nth=1")
-    assert page.locator("[data-test=headline]").inner_text() == said
+    assert page.locator(".headline").inner_text() == said
     assert page.locator("[data-test=made] .stale").count() == 0
     page.locator("[data-test=compare]").click()
-    page.wait_for_selector("[data-test=difference] canvas")
+    page.wait_for_selector(".moved canvas")
     assert page.locator("[data-test=tab]").count() == 2
     page.keyboard.press("4")
     page.locator("[data-test=runs] button").nth(1).click()
-    until(page, "document.querySelector('[data-test=headline]').textContent.includes('matters most')")
-    before = page.locator("[data-test=headline]").inner_text()
+    until(page, "document.querySelector('.headline').textContent.includes('matters most')")
+    before = page.locator(".headline").inner_text()
     retype(page, OTHER)
     page.wait_for_selector("[data-test=made] .stale")
     assert "made on" in page.locator("[data-test=made]").inner_text()
@@ -308,12 +308,12 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     page.locator("[data-test=again]").click()
     until(page, "document.querySelectorAll('[data-test=runs] li').length === 3")
     assert page.locator("[data-test=made] .stale").count() == 0
-    again = page.locator("[data-test=headline]").inner_text()
+    again = page.locator(".headline").inner_text()
     assert again != before
     assert np.isfinite(grid(page)).all()
     page.locator("[data-test=runs] button[data-run]").last.click()
     until(page, "document.querySelectorAll('[data-test=runs] .stale').length === 1")
-    assert page.locator("[data-test=headline]").inner_text() == before
+    assert page.locator(".headline").inner_text() == before
     page.goto("about:blank")
     page.goto(f"{served.session.address()}#pane=causes")
     page.wait_for_selector("[data-test=runs] li >> nth=2")
@@ -321,7 +321,7 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     page.locator("[data-test=runs] .stale").click()
     until(page, "document.querySelectorAll('[data-test=tab]').length === 2")
     until(page, "document.querySelectorAll('[data-test=made] .stale').length === 0")
-    assert page.locator("[data-test=headline]").inner_text() == again
+    assert page.locator(".headline").inner_text() == again
     page.locator("[data-test=change-text]").click()
     assert page.input_value("[data-test=text]") == OTHER
 
@@ -331,15 +331,15 @@ def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model
     page = watch().open(f"{model.trace(TEXT).to_html(tmp_path / 'runs.html').as_uri()}#pane=causes&by=effect")
     after = logits(words, ids, Edit(2, 1))[best]
     assert grid(page)[2, 1] == pytest.approx(after - logits(words, ids)[best], abs=6e-4)
-    assert "matters most" in page.locator("[data-test=headline]").inner_text()
+    assert "matters most" in page.locator(".headline").inner_text()
     page.locator("[data-test=runs] button", has_text="DecompX").click()
     page.wait_for_selector("[data-test=ink]")
     page.locator("[data-test=runs] button", has_text="groups of heads").click()
-    page.locator("[data-test=groups] tr", has_text="layer 2").click()
+    page.locator(".groups table tr", has_text="layer 2").click()
     silent = edited_pass(words.module, ids, [Edit(2, head) for head in range(HEADS)]).logits[0, ids.index(4)]
     share = silent.double().softmax(-1)[best]
-    until(page, "document.querySelector('[data-test=headline]').textContent.includes('layer 2')")
-    assert f"layer 2: probability {share:.3f};" in page.locator("[data-test=headline]").inner_text()
+    until(page, "document.querySelector('.headline').textContent.includes('layer 2')")
+    assert f"layer 2: probability {share:.3f};" in page.locator(".headline").inner_text()
     assert "of 30 such draws are lower" in page.locator("[data-test=draws]").inner_text()
     assert page.locator("[data-test=run], [data-test=silence-group], .stale").count() == 0
     page = watch().open(model.trace(TEXT).to_html(tmp_path / "none.html", runs=False).as_uri() + "#pane=causes")
@@ -390,15 +390,15 @@ def test_layers_are_shown_as_they_come_and_a_study_is_cancelled(
     monkeypatch.setattr(answers, "answer", endless)
     page = watch().open(f"{served.session.address()}#pane=causes")
     page.locator("[data-test=run]").click()
-    page.wait_for_selector("[data-test=bars]")
-    assert page.locator("[data-test=bars]").get_attribute("data-order") == "2.1 2.2 2.0 2.3"
+    page.wait_for_selector(".effects")
+    assert page.locator(".effects").get_attribute("data-order") == "2.1 2.2 2.0 2.3"
     until(page, "document.querySelector('.question [role=status]').textContent.includes('layer 1 of 3')")
     listed = [str(row.get_attribute("data-head")) for row in page.locator("[data-test=ranks] [data-head]").all()]
     assert listed == ["2.1", "2.2", "2.0", "2.3"][: len(listed)]
     page.locator("[data-test=cancel]").click()
     page.wait_for_selector("[data-test=run]:not(:disabled)")
     assert ended.wait(PATIENCE)
-    assert page.locator("[data-test=bars], [data-test=runs] [data-run]").count() == 0
+    assert page.locator(".effects, [data-test=runs] [data-run]").count() == 0
     assert page.locator("[role=alert]").all_inner_texts() == [""]
 
 

@@ -85,7 +85,7 @@ def triple(page: Page, expected: list[float]) -> None:
     patiently(page, lambda: np.testing.assert_allclose(three(page), expected, atol=CLOSE))
 
 
-RIBBONS = """[...document.querySelectorAll("[data-test=duel-words] .couple")]
+RIBBONS = """[...document.querySelectorAll(".duel-words .sentence .couple")]
   .map((one) => [...one.children].map((word) => [
   word.querySelector("bdi").textContent.trim().toLowerCase(),
   word.dataset.weight === undefined ? null : Number(word.dataset.weight),
@@ -156,16 +156,16 @@ def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) 
     names = [f"{layer}.{head}" for layer, head in (first, second)]
     cells = [f"{weight:.2f}".removeprefix("0") for weight in (a[9, 2], b[9, 2])]
     said = f"A → B: in head {names[0]} → {names[1]} “it” looks at “animal” {cells[0]} → {cells[1]}"
-    until(page, f"document.querySelector('[data-test=duel]').textContent === '{said}'")
+    until(page, f"document.querySelector('.duel h1').textContent === '{said}'")
     ribbons(page, one, one, [(n, n) for n in range(len(one))], a[9], b[9])
     page.reload()
     page.wait_for_selector("html[data-painted]")
     triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
     page.locator("[data-test=swap]").click()
-    until(page, f"document.querySelector('[data-test=duel]').textContent.includes('{names[1]} → {names[0]}')")
+    until(page, f"document.querySelector('.duel h1').textContent.includes('{names[1]} → {names[0]}')")
     triple(page, [b[9, 2], a[9, 2], a[9, 2] - b[9, 2]])
     page.select_option("[data-test=head-B]", label="0.0")
-    until(page, f"document.querySelector('[data-test=duel]').textContent.includes('{names[1]} → 0.0')")
+    until(page, f"document.querySelector('.duel h1').textContent.includes('{names[1]} → 0.0')")
     zero = weights(one, 0, 0)[9, 2]
     triple(page, [b[9, 2], zero, zero - b[9, 2]])
 
@@ -190,7 +190,7 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model
     triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
     cells = [f"{weights(trace, 3, 1)[9, 2]:.2f}".removeprefix("0") for trace in (one, other)]
     said = f"tired → wide: in head 3.1 “it” looks at “animal” {cells[0]} → {cells[1]}"
-    assert page.locator("[data-test=duel]").inner_text() == said
+    assert page.locator(".duel h1").inner_text() == said
     tabs = page.locator("[data-test=tab]")
     assert [tabs.nth(n).inner_text() for n in (0, 1)] == ["… was too tired.", "… was too wide."]
     assert str(tabs.nth(0).get_attribute("title")).split("\n") == ["… was too tired.", TIRED]
@@ -282,16 +282,14 @@ def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: h
     a, b = weights(one, 3, 1), weights(other, 3, 1)
     ribbons(page, one, other, pairs, a[9], b[9])
     size = len([pair for pair in pairs if None not in pair])
-    left, top, cell = cells_of(page, "[data-test=difference] .matrix")
-    page.locator("[data-test=difference] .matrix").click(position={"x": left + 5.5 * cell, "y": top + 3.5 * cell})
+    left, top, cell = cells_of(page, ".moved .matrix")
+    page.locator(".moved .matrix").click(position={"x": left + 5.5 * cell, "y": top + 3.5 * cell})
     until(page, "location.hash.includes('q=5') && location.hash.includes('k=7')")
-    assert page.locator("[data-test=duel]").inner_text().startswith("A → B: in head 3.1 “cross” looks at “street”")
-    page.locator("[data-test=difference] .matrix").click(
-        position={"x": left + (size + 1.5) * cell, "y": top + 3.5 * cell}
-    )
+    assert page.locator(".duel h1").inner_text().startswith("A → B: in head 3.1 “cross” looks at “street”")
+    page.locator(".moved .matrix").click(position={"x": left + (size + 1.5) * cell, "y": top + 3.5 * cell})
     assert "k=7" in page.url
-    page.locator("[data-test=duel-words] .couple").nth(3).click()
-    until(page, "document.querySelector('[data-test=duel]').textContent === '“\\u2068did\\u2069” stands only in A'")
+    page.locator(".duel-words .sentence .couple").nth(3).click()
+    until(page, "document.querySelector('.duel h1').textContent === '“\\u2068did\\u2069” stands only in A'")
     found = []
     for state in ("q=9&k=2", "q=9&k=2&order=high", "q=9&k=2&theme=dark"):
         page.evaluate(f"location.hash = '#pane=compare&l=3&h=1&{state}'")
@@ -313,7 +311,7 @@ def test_of_a_long_text_the_words_that_are_looked_at_most_stand_in_both(
 
 
 COLOURS = """(([name, cells]) => {
-  const canvas = document.querySelector(`[data-test=${name}] .matrix canvas`);
+  const canvas = document.querySelector(`.${name} .matrix canvas`);
   const context = canvas.getContext("2d");
   const ratio = canvas.width / canvas.clientWidth;
   const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
@@ -329,10 +327,10 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     pairs = [(i, j) for i, j in aligned(one, very) if i is not None and j is not None]
     only = [n for n in range(len(very)) if n not in dict(pairs).values()]
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
-    page.wait_for_selector("[data-test=difference] .ramp")
-    box = box_of(page, "[data-test=difference] .matrix")
+    page.wait_for_selector(".moved .ramp")
+    box = box_of(page, ".moved .matrix")
     size = len(pairs)
-    left, top, cell = cells_of(page, "[data-test=difference] .matrix")
+    left, top, cell = cells_of(page, ".moved .matrix")
     a, b = weights(one, 2, 3), weights(very, 2, 3)
     difference = np.array([[*(b[q, j] - a[p, i] for i, j in pairs), b[q, only].sum()] for p, q in pairs])
     np.testing.assert_allclose(difference.sum(-1), 0, atol=1e-5)
@@ -341,7 +339,7 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     triple(page, [a[pairs[3][0], pairs[2][0]], b[pairs[3][1], pairs[2][1]], difference[3, 2]])
     # the corner of a cell is free of its number
     corner = [[left + (c + 0.2) * cell, top + (r + 0.2) * cell] for r in range(size) for c in range(size + 1)]
-    colours = np.array(page.evaluate(COLOURS + f"(['difference', {corner}])"), dtype=int).reshape(size, size + 1, 3)
+    colours = np.array(page.evaluate(COLOURS + f"(['moved', {corner}])"), dtype=int).reshape(size, size + 1, 3)
     for value, (red, green, blue) in zip(difference.ravel(), colours.reshape(-1, 3), strict=True):
         if value > 0.5 / 8:
             assert green > red
@@ -355,7 +353,7 @@ def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, very:
     page = watch().open(two.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
     triple(page, [a, b, b - a])
-    page.set_input_files("[data-test=compare-file]", very.save(two.with_name("very.safetensors")))
+    page.set_input_files(".file input", very.save(two.with_name("very.safetensors")))
     until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
     until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
     until(page, f"{CHOSEN.format('B')} === '1.0'")
@@ -423,7 +421,7 @@ def test_the_mean_of_a_layer_is_one_click(watch: Watch, one: hs.Trace, alone: Pa
     page.reload()
     page.wait_for_selector("html[data-painted]")
     assert head_of(page) == "Mean of layer 3"
-    page.locator("[data-test=together-clear]").click()
+    page.locator(".together .plain").click()
     assert head_of(page) == "Head 3.1"
 
 

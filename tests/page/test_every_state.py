@@ -77,7 +77,7 @@ PANES = (
     *("mode=text&dir=to&on=3.4.5.6.7.8", "mode=text&of=ab", "mode=text&heads=0.1.2.3&blend=mean"),
 )
 """Every pane, and the running text with words that are looked at, both texts, heads mixed."""
-LATE = {"": "[data-test=ranked] li[data-weight]", "pane=follow": "[data-test=way-weight]"}
+LATE = {"": ".inspector .ranked li[data-weight]", "pane=follow": "[data-test=way-weight]"}
 LATE |= dict.fromkeys(PANES[5:], ".word.inked")
 """What a worker computes for a state."""
 
@@ -182,7 +182,7 @@ LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .s
 PLACES = (".grid", ".picture", ".cell", ".inspector")
 PANELS = {"heads": [".grid"], "chain": [".cell"], "head": [".picture", ".inspector"]}
 SHOW = """(name) => {
-  document.querySelector(`[data-test=${name}]`).click();
+  document.querySelector(name === "unfold" ? ".fold" : `[data-test=${name}]`).click();
   return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }"""
 """Shows what a button does in half of the time that a pointer takes, which first waits until nothing moves."""
@@ -407,8 +407,8 @@ def test_the_inspector_says_what_the_head_does(page: Page, trace: hs.Trace) -> N
     }
     shares["on words farther off"] = 1 - sum(shares.values())
     first, second = sorted(shares, key=lambda name: -shares[name])[:2]
-    until(page, "document.querySelector('[data-test=habit]').textContent.includes('no other head')")
-    said = page.locator("[data-test=habit]").inner_text()
+    until(page, "document.querySelector('.habit').textContent.includes('no other head')")
+    said = page.locator(".habit").inner_text()
     assert f"{shares[first]:.0%} {first} and {shares[second]:.0%} {second}" in said
 
 
@@ -437,7 +437,7 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     projection, cosine = float(new @ old / (old @ old)), float(torch.cosine_similarity(new, old, dim=0))
     assert projection < cosine - 0.05
     page = watch().open(f"{files('two').as_uri()}#pane=causes")
-    headline = page.locator("[data-test=headline]").inner_text()
+    headline = page.locator(".headline").inner_text()
     assert headline.startswith("5.11 matters most: the text's vector, projected on its old direction ")
     after, change, beside = map(float, re.findall(r"-?\d\.\d{3}", headline.replace("−", "-")))
     assert [after, change, beside] == pytest.approx([projection, projection - 1, cosine], abs=2e-3)

@@ -156,7 +156,7 @@ def test_a_hidden_key_has_no_number_in_any_export(watch: Watch, tmp_path: Path) 
     assert "the mask hides" in (drawn.findtext(f"{SVG}desc") or "")
     assert "hides" not in page.locator(".facts").inner_text()
     page.keyboard.press("t")
-    shown = page.locator("[data-test=numbers] tbody tr").first.locator("td")
+    shown = page.locator(".numbers tbody tr").first.locator("td")
     eventually(page, lambda: shown.all_inner_texts()[1:] == ["–"] * (size - 1), "a dash for each hidden key")
 
 
@@ -190,7 +190,7 @@ def test_captions_of_hostile_and_long_texts(watch: Watch, hostile: hs.Trace, tmp
     assert "\n" not in corner
     assert HOSTILE[0][:20] in corner
     page.keyboard.press("t")
-    page.wait_for_selector("[data-test=numbers] td")
+    page.wait_for_selector(".numbers td")
     assert page.locator("#page img, #page script").count() == 0
 
 
@@ -246,7 +246,7 @@ GROUND = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Num
 def test_the_difference_is_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
     path, (one, other) = two
     page = watch().open(f"{path.as_uri()}#pane=compare&vs=1&l=1&h=1&q=2&k=3")
-    page.wait_for_selector("[data-test=difference] canvas")
+    page.wait_for_selector(".moved canvas")
     drawn = ElementTree.fromstring(saved(page, "SVG", "-difference", part="difference"))
     moved = np.asarray(other[1, 1].weights) - np.asarray(one[1, 1].weights)
     expected = sorted(f"{abs(x):.2f}".removeprefix("0") for x in moved.ravel() if abs(x) >= 0.0501)
@@ -259,7 +259,7 @@ def test_effects_a_followed_word_and_the_chain_are_figures(watch: Watch, two: tu
     path, (trace, _) = two
     page = watch().open(f"{path.as_uri()}#pane=causes")
     page.locator("[data-run]").first.click()
-    headline = page.locator("[data-test=headline]").inner_text()
+    headline = page.locator(".headline").inner_text()
     drawn = ElementTree.fromstring(saved(page, "SVG", "-effects", part="effects"))
     assert headline.replace(" ", "") in words(drawn).replace(" ", "")
     page = watch().open(f"{path.as_uri()}{STATE}")
@@ -290,14 +290,14 @@ def test_python_has_the_pinned_number(watch: Watch, two: tuple[Path, list[hs.Tra
     page = watch().open(f"{path.as_uri()}#l=1&h=1")
     for state in PINNED:
         go(page, f"l=1&h=1&{state}")
-        if not page.locator("[data-test=python]").count():
+        if not page.locator(".save pre").count():
             page.locator(".save summary").click()
         patiently(page, partial(gives_the_number, page, traces, state))
 
 
 def gives_the_number(page: Page, traces: list[hs.Trace], state: str) -> None:
     one, other = traces
-    *lines, last = page.locator("[data-test=python]").inner_text().splitlines()
+    *lines, last = page.locator(".save pre").inner_text().splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)  # what the page tells its reader to run
     found = eval(last, names)

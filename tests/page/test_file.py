@@ -87,7 +87,7 @@ def test_grid_chooses_sorts_and_finds_the_extreme(watch: Watch, cat_file: Path) 
     page.select_option("[data-test=order]", "high")
     grid = box_of(page, ".heads")
     page.mouse.move(grid["x"] + 40, grid["y"] + 30)
-    reading = page.locator("[data-test=reading]").inner_text().split("\n")
+    reading = page.locator(".reading").inner_text().split("\n")
     assert reading[0] == "1.0"
     page.mouse.click(grid["x"] + 160, grid["y"] + 30)
     assert head_of(page) != "Head 1.0"
@@ -98,7 +98,7 @@ def test_hover_previews_and_click_pins(watch: Watch, cat: hs.Trace, cat_file: Pa
     panels = ".picture", ".cell", ".grid", ".inspector"
     before = [box_of(page, name) for name in panels]
     page.mouse.move(*cell_at(page, 5, 2))
-    status = page.locator("[data-test=status]")
+    status = page.locator(".under")
     assert status.locator("bdi").all_inner_texts() == ["sat", "tir"]
     expected = cat[0, 1].weights[5, 2]
     page.wait_for_selector("[data-test=value]")
@@ -129,7 +129,7 @@ def test_keyboard_alone_and_nothing_is_asked_for(watch: Watch, cat_file: Path) -
     page.keyboard.type("cat")
     press("Enter")
     press("Escape")
-    status = page.locator("[data-test=status] bdi")
+    status = page.locator(".under bdi")
     assert status.first.inner_text() == "cat"
     press("j")
     assert status.first.inner_text() == "sat"
@@ -156,7 +156,7 @@ def test_keyboard_alone_and_nothing_is_asked_for(watch: Watch, cat_file: Path) -
     press("m")
     assert page.locator(".lines").count() == 0
     press("t")
-    assert page.locator("[data-test=numbers] td").count() > 100
+    assert page.locator(".numbers td").count() > 100
     press("Escape")
     press("?")
     page.wait_for_selector("dialog[open]")
@@ -184,19 +184,19 @@ def test_state_is_in_the_url_and_survives_a_reload(watch: Watch, cat_file: Path)
     before = page.url
     for part in ("l=1", "mode=lines", "special=0", "words=1", "q=1", "k=1"):
         assert part in before
-    status = page.locator("[data-test=status]").inner_text()
+    status = page.locator(".under").inner_text()
     page.reload()
     page.wait_for_selector("html[data-painted]")
     page.wait_for_selector("[data-test=value]")
     assert (page.url, head_of(page)) == (before, "Head 1.0")
-    assert page.locator("[data-test=status]").inner_text() == status
+    assert page.locator(".under").inner_text() == status
     page.evaluate("location.hash = 'l=0&h=1&mode=matrix&mass=x&theme=%3Cb%3E'")
     until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.1'")
 
 
 def test_filters_say_what_they_do(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     page = watch().open(f"{cat_file.as_uri()}#h=1&q=2")
-    badges = page.locator("[data-test=badges]")
+    badges = page.locator(".badges")
     assert badges.inner_text() == ""
     page.locator("[data-test=special]").check()
     assert "renormalised" in badges.inner_text()
@@ -243,7 +243,7 @@ def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path:
         assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
     assert page.locator("h2.looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” looks at"
     page.keyboard.press("t")
-    box = box_of(page, "[data-test=numbers] td:not(thead td)")
+    box = box_of(page, ".numbers td:not(thead td)")
     assert box["x"] < 700
 
 
@@ -343,10 +343,10 @@ def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, tmp_pa
     assert "coloured: head 1, 24 of 48" in page.locator(".anatomy").inner_text()
     whole = cat.save(tmp_path / "whole.safetensors")
     page.keyboard.press("3")
-    page.set_input_files("[data-test=compare-file]", whole)
-    page.wait_for_selector("[data-test=difference] .ramp")
+    page.set_input_files(".file input", whole)
+    page.wait_for_selector(".moved .ramp")
     assert "B has other layers or heads" in page.locator("[data-test=apart]").inner_text()
-    assert page.locator("[data-test=difference] .matrix").is_visible()
+    assert page.locator(".moved .matrix").is_visible()
 
 
 def test_colours_end_at_one_or_at_the_strongest_weight(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
@@ -453,8 +453,8 @@ def test_a_long_text_is_computed_where_it_is_looked_at(watch: Watch, tmp_path: P
     size_of_page: Any = page.evaluate("document.getElementsByTagName('*').length")
     assert size_of_page < 1500
     page.keyboard.press("t")
-    until(page, "document.querySelector('[data-test=numbers] td:last-child')?.textContent.length > 2")
-    assert "1,500 × 1,500" in page.locator("[data-test=numbers] caption").inner_text()
+    until(page, "document.querySelector('.numbers td:last-child')?.textContent.length > 2")
+    assert "1,500 × 1,500" in page.locator(".numbers caption").inner_text()
 
 
 # Back undoes what the reader did, Forward does it again; what an address asks for in vain is said.

@@ -144,7 +144,7 @@ def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]
     followed = trace.follow(IT)
     page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
     drawn(page)
-    headline = page.locator("[data-test=followed]").inner_text()
+    headline = page.locator(".follow h1").inner_text()
     assert f"{headline}." == followed.sentence.split(" It keeps")[0]
     weights, shares = followed.weights[:, :, ANIMAL], followed.shares[:, :, ANIMAL]
     hard, best = (divmod(int(table.argmax()), table.shape[1]) for table in (weights, shares))

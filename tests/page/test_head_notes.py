@@ -101,7 +101,7 @@ def test_labels_in_common_are_groups(survey: Path, trace: hs.Trace, watch: Watch
     assert head_notes(survey, trace.replaced(source=None, model="owner/other")).groups() == []
     file = trace.to_html(tmp_path / "labels.html", atlas=survey, runs=True)
     page = watch().open(f"{file.as_uri()}#pane=causes&run=0-groups")
-    told = page.locator("[data-test=groups] button").all_inner_texts()
+    told = page.locator(".groups table button").all_inner_texts()
     assert told[-len(common) :] == [f"the {len(heads)} heads of “{name}”" for name, heads in common.items()]
 
 
@@ -186,7 +186,7 @@ def test_without_a_survey_nothing_is_said_and_a_notebook_has_no_link(
 
 
 ROOM = """document.querySelector(".inspector").getBoundingClientRect().bottom -
-  document.querySelector("[data-test=ranked] li").getBoundingClientRect().bottom"""
+  document.querySelector(".inspector .ranked li").getBoundingClientRect().bottom"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -195,7 +195,7 @@ def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path, scheme: str)
     page = watch(viewport={"width": 1440, "height": 900}, color_scheme=scheme).open(
         f"{file.as_uri()}#l=0&h=0&q=2&k=1&by=weight"
     )
-    page.wait_for_selector("[data-test=ranked] li[data-weight]")
+    page.wait_for_selector(".inspector .ranked li[data-weight]")
     assert inaccessible(page) == []
     complaints = []
     for width, height in SIZES:
@@ -207,7 +207,7 @@ def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path, scheme: str)
             for asked in ("effect", "entropy", "mass", "weight") if width == 1280 else ():
                 page.evaluate(f"location.hash = '#l=0&h=0&q=2&k=1&by={asked}&lang={language}'")
                 until(page, f"document.querySelector('[data-test=statistic]').value === '{asked}'")
-                page.wait_for_selector("[data-test=ranked] li[data-weight]")
+                page.wait_for_selector(".inspector .ranked li[data-weight]")
                 complaints += [f"no room: {language}, {asked}"] if page.evaluate(ROOM) < 0 else []
     assert complaints == []
 

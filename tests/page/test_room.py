@@ -58,7 +58,7 @@ def test_keys_that_come_later_are_muted_not_listed_and_get_no_line(watch: Watch,
     assert page.evaluate(orange) == 0
     page.locator(".right .token").nth(2).click()
     until(page, f"{orange} > 20")
-    assert page.locator("[data-test=model]").inner_text() == "ner/model"
+    assert page.locator(".model").inner_text() == "ner/model"
     assert page.locator(".said-word.ahead bdi").all_inner_texts() == [f"t{n}" for n in range(4, 8)]
     colour = "getComputedStyle(document.querySelector('{} bdi')).color"
     assert page.evaluate(colour.format(".said-word.ahead")) != page.evaluate(colour.format(".said-word:not(.ahead)"))
@@ -72,9 +72,9 @@ def test_keys_that_come_later_are_muted_not_listed_and_get_no_line(watch: Watch,
 def test_a_line_that_ends_out_of_sight_is_named_at_the_edge(watch: Watch, tmp_path: Path) -> None:
     trace = made(300, Mask())
     page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#q=2&mode=lines&mass=0.9")
-    page.wait_for_selector("[data-test=edge]")
+    page.wait_for_selector(".edge button")
     weights = np.asarray(trace[0, 0].weights)[2]
-    edges = page.locator("[data-test=edge]").all()
+    edges = page.locator(".edge button").all()
     shown = {int(one.get_attribute("data-column") or 0): float(one.get_attribute("data-weight") or 0) for one in edges}
     seen = page.evaluate("document.querySelector('.lines').clientHeight / 22")
     below = [int(n) for n in np.argsort(-weights) if n + 0.5 > seen][:3]
@@ -95,11 +95,11 @@ def test_repeated_words_carry_their_place_and_the_cut_is_marked(watch: Watch, ca
     weights = np.sort(np.asarray(cat[1, 0].weights)[4])[::-1]
     keys = int(np.searchsorted(np.cumsum(weights), 0.7)) + 1
     assert (
-        page.locator("[data-test=cut]").inner_text()
+        page.locator(".cutline").inner_text()
         == f"{keys} key{'' if keys == 1 else 's'} hold{'s' if keys == 1 else ''} 70%"
     )
     assert (
-        page.evaluate("[...document.querySelectorAll('[data-test=ranked] li')].findIndex((one) => one.matches('.cut'))")
+        page.evaluate("[...document.querySelectorAll('.inspector .ranked li')].findIndex((one) => one.matches('.cut'))")
         == keys - 1
     )
 
@@ -152,7 +152,7 @@ def test_an_error_moves_nothing_and_goes_with_its_cause(watch: Watch, cat_file: 
     broken.write_bytes(b"\xff" * 64)
     page = watch().open(f"{cat_file.as_uri()}#pane=compare")
     before = box_of(page, ".columns")
-    page.set_input_files("[data-test=compare-file]", broken)
+    page.set_input_files(".file input", broken)
     alert = page.locator("[role=alert]:visible")
     alert.wait_for()
     assert alert.inner_text().startswith("This file was not opened: broken.safetensors")
@@ -183,8 +183,9 @@ def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path, wi
     page.wait_for_selector(".said-word.looking")
     assert page.locator(".said button").is_visible()  # the address asks for a layer that is missing
     small = []
-    for name in ("screen-heads", "screen-chain", "screen-causes", "screen-head", "unfold"):
-        page.locator(f"[data-test={name}]").click()
+    screens = (f"[data-test=screen-{name}]" for name in ("heads", "chain", "causes", "head"))
+    for place in (*screens, ".fold"):
+        page.locator(place).click()
         small += page.evaluate(
             """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
               .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))
@@ -316,7 +317,7 @@ def test_print_keeps_every_token_and_the_picture_above_its_legend(watch: Watch, 
     on_paper(page)
     for width in (1280, 794):
         page.set_viewport_size({"width": width, "height": 1123})
-        picture, status = box_of(page, ".matrix"), box_of(page, "[data-test=status]")
+        picture, status = box_of(page, ".matrix"), box_of(page, ".under")
         assert picture["y"] + picture["height"] <= status["y"] + 1
         cut = page.evaluate(
             """[...document.querySelectorAll(".lines .token")].filter((one) => one.checkVisibility()).filter((one) =>
@@ -444,7 +445,7 @@ def asked(page: Page, trace: hs.Trace, queries: list[int], keys: list[int]) -> N
 
 
 def together(page: Page) -> list[str]:
-    return page.locator("[data-test=together] .member b").all_inner_texts()
+    return page.locator(".together .member b").all_inner_texts()
 
 
 def test_what_takes_shift_or_ctrl_is_reached_by_keyboard_alone(watch: Watch, cat_file: Path, cat: hs.Trace) -> None:
@@ -492,7 +493,7 @@ def test_what_takes_shift_or_ctrl_is_reached_by_touch_alone(watch: Watch, cat_fi
     for n in (2, 3):
         tap_head(n)
     until(page, "location.hash.includes('heads=0.2.3')")
-    page.locator("[data-test=unfold]").tap()
+    page.locator(".fold").tap()
     page.locator("[data-test=pane-compare]").tap()
     page.locator("[data-test=compare-with]").select_option("0")
     page.locator("[data-test=head-B]").select_option("1")
@@ -588,7 +589,7 @@ def test_the_readout_has_both_words_in_full(watch: Watch, files: Files, size: tu
     trace, file = files(f"{words[0]} {words[1]} mistrusted it.")
     last = max(n for n, word in enumerate(trace.words) if word == 1)
     page = laptop(watch, size, file, f"q=1&k={last}&words=1")
-    status = page.locator("[data-test=status]")
+    status = page.locator(".under")
     assert all(word in status.inner_text() for word in words)
     outer = box_of(page, ".picture")
     for one in status.locator("> *").all():
@@ -647,7 +648,7 @@ def test_three_sentences_until_they_are_read(watch: Watch, cat_file: Path, size:
         assert "Every head has its habit." in lessons.nth(2).inner_text()
     assert unreadable(page) == []
     assert inaccessible(page) == []
-    page.locator("[data-test=lessons-read]").click()
+    page.locator(".lessons button").click()
     assert lessons.count() == 0
     # the browser keeps it; a page that finds it there tells nothing
     assert page.evaluate("localStorage.getItem('headscope.lessons')") == "true"

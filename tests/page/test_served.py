@@ -81,7 +81,7 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     page.locator("[data-test=silence]").click()
     page.locator("[data-test=run]").click()
     page.wait_for_selector("[data-test=compare]")
-    message = page.locator("[data-test=outcomes]").inner_text()
+    message = page.locator(".outcomes").inner_text()
     assert all(part in message for part in ("before", "after", "[MASK] at 6", "[MASK] at 2"))
     assert page.locator("[data-test=tab]").count() == 2
     assert "not masked" in message
@@ -91,7 +91,7 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     moved = table(page)
     page.keyboard.press("]")
     until(page, "document.querySelectorAll('.tab')[1].classList.contains('on')")
-    assert page.locator("[data-test=outcomes]").inner_text() == message
+    assert page.locator(".outcomes").inner_text() == message
     patiently(page, lambda: np.testing.assert_allclose(table(page), moved))
     assert tokens.nth(2).inner_text() == "cat"
     retype(page, "The dog!")
@@ -387,8 +387,8 @@ def test_it_opens_with_the_header_and_is_exact_soon(watch: Watch, long: hs.Trace
         "response", lambda response: sizes.append(len(response.body())) if "token=" in response.url else None
     )
     page = watched.open(sent.session.address())
-    page.wait_for_selector("[data-test=sampled]")
-    assert f"one row in {EVERY}" in page.locator("[data-test=sampled]").inner_text()
+    page.wait_for_selector(".sampled")
+    assert f"one row in {EVERY}" in page.locator(".sampled").inner_text()
     arrays = sum(record.nbytes for record in long.layers)
     assert desk.wants() == {"tile"}
     assert sum(size for _, size in desk.answers) < arrays
@@ -397,8 +397,8 @@ def test_it_opens_with_the_header_and_is_exact_soon(watch: Watch, long: hs.Trace
     assert "of 6 heads" in page.locator("[data-test=awaited]").inner_text()
     assert page.locator("[data-test=statistic] option").count() > 5
     desk.exact.set()
-    page.wait_for_selector("[data-test=sampled]", state="detached")
-    assert page.locator("[data-test=lost]").count() == 0
+    page.wait_for_selector(".sampled", state="detached")
+    assert page.locator(".lost").count() == 0
 
 
 def test_a_cell_s_number_is_numpy_s(watch: Watch, long: hs.Trace, desk: Desk, sent: Served) -> None:
@@ -430,13 +430,13 @@ def test_a_cell_s_number_is_numpy_s(watch: Watch, long: hs.Trace, desk: Desk, se
     # with special tokens hidden, the rows are shared out anew
     page.locator("[data-test=special]").check()
     kept = weights[900] / weights[900, 1:-1].sum()
-    until(page, f"Math.abs(document.querySelector('[data-test=ranked] li').dataset.weight - {kept[1:-1].max()}) < 1e-5")
+    until(page, f"Math.abs(document.querySelector('.inspector .ranked li').dataset.weight - {kept[1:-1].max()}) < 1e-5")
 
 
 def test_statistics_and_thumbnails_stream_in(watch: Watch, long: hs.Trace, desk: Desk, sent: Served) -> None:
     desk.exact.set()
     page = watch().open(f"{sent.session.address()}#l=1&h=1")
-    reading = page.locator("[data-test=reading]")
+    reading = page.locator(".reading")
     assert "–" in reading.inner_text()
     desk.measures.set()
     page.wait_for_selector("[data-test=awaited]", state="detached")
@@ -459,26 +459,26 @@ def test_a_lost_server_is_said_where_the_picture_would_be_until_it_is_back(
     page = watch(quiet=False).open(sent.session.address())
     page.wait_for_selector("[data-test=awaited]", state="detached")
     eventually(page, lambda: "whole" in desk.wants(), "every row is requested")
-    page.wait_for_selector("[data-test=sampled]", state="detached")
+    page.wait_for_selector(".sampled", state="detached")
     page.route("**/api/part", lambda route: route.abort())
     page.locator("[data-test=head]").click()
     page.keyboard.press("ArrowDown")
-    page.wait_for_selector("[data-test=lost]")
+    page.wait_for_selector(".lost")
     assert head_of(page) == "Head 1.0"
     page.unroute("**/api/part")
     before = len(desk.answers)
-    page.locator("[data-test=lost] button").click()
-    page.wait_for_selector("[data-test=lost]", state="detached")
+    page.locator(".lost button").click()
+    page.wait_for_selector(".lost", state="detached")
     eventually(page, lambda: "whole" in {want for want, _ in desk.answers[before:]}, "every row is requested")
     sent.stop()
     page.keyboard.press("ArrowRight")
-    page.wait_for_selector("[data-test=lost]")
+    page.wait_for_selector(".lost")
     assert head_of(page) == "Head 1.1"
-    assert "headscope view" in page.locator("[data-test=lost]").inner_text()
-    assert page.locator(".views [data-test=lost]").count() == 1
+    assert "headscope view" in page.locator(".lost").inner_text()
+    assert page.locator(".views .lost").count() == 1
     page.keyboard.press("ArrowLeft")
-    until(page, "!document.querySelector('[data-test=lost].nothing')")
-    assert page.locator("[data-test=sampled]").count() == 0
+    until(page, "!document.querySelector('.lost.nothing')")
+    assert page.locator(".sampled").count() == 0
 
 
 def test_parts_need_the_token_and_an_id_of_this_run(sent: Served) -> None:
@@ -505,7 +505,7 @@ def test_a_changed_run_of_a_long_text_comes_in_parts_too(
         until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.0'")
         weights = bert.trace("The dog sat down and took her hat off!")[0, 0].weights[3]
         until(
-            page, f"document.querySelectorAll('[data-test=ranked] li[data-weight]').length === {min(8, len(weights))}"
+            page, f"document.querySelectorAll('.inspector .ranked li[data-weight]').length === {min(8, len(weights))}"
         )
         lists(page, weights, 1e-5)
         page.wait_for_selector("[data-test=awaited]", state="detached")

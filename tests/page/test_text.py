@@ -209,7 +209,7 @@ def test_a_long_text_is_scrolled_and_its_ink_comes_from_the_worker(watch: Watch,
     page.locator("[data-test=special]").click()
     kept = rows[:, 1:-1] / np.maximum(rows[:, 1:-1].sum(1, keepdims=True), 1e-30)
     until(page, "document.querySelectorAll('.word').length === 1398")
-    until(page, "document.querySelector('[data-test=badges]').textContent.includes('renormalised')")
+    until(page, "document.querySelector('.badges').textContent.includes('renormalised')")
     visible(kept[1:-1, [0, 1, 2]].sum(1), 0.1)
     page.locator(".word").nth(1390).scroll_into_view_if_needed()
     assert page.evaluate("document.querySelectorAll('.word')[1390].getBoundingClientRect().top < innerHeight")
@@ -303,7 +303,7 @@ def test_two_texts_stand_apart(watch: Watch, cat: hs.Trace, cat_file: Path) -> N
 def test_where_the_weight_of_two_texts_goes(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     """The mean over a text's words of what they put on its words, on those of the other and on special tokens."""
     page = watch(viewport={"width": 1440, "height": 1200}).open(cat_file.as_uri() + "#l=1&h=1&q=4&k=12")
-    page.wait_for_selector("[data-test=blocks]")
+    page.wait_for_selector(".blocks")
     weights = np.asarray(cat[1, 1].weights)
     groups = [
         [n for n in range(len(cat)) if not cat.special[n] and cat.segments[n] == 0],
@@ -313,12 +313,12 @@ def test_where_the_weight_of_two_texts_goes(watch: Watch, cat: hs.Trace, cat_fil
     expected = [weights[np.ix_(rows, keys)].sum(1).mean() for rows in groups[:2] for keys in groups]
 
     def same() -> None:
-        shown = [number(text) for text in page.locator("[data-test=blocks] td").all_inner_texts()]
+        shown = [number(text) for text in page.locator(".blocks td").all_inner_texts()]
         assert shown == pytest.approx(expected, abs=6e-3)
 
     patiently(page, same)
     page = watch(viewport={"width": 1440, "height": 900}).open(cat_file.as_uri() + "#of=ab")
-    assert page.locator("[data-test=blocks]").count() == 0
+    assert page.locator(".blocks").count() == 0
 
 
 def test_letters_shrink_so_that_a_page_of_text_is_seen(watch: Watch, tmp_path: Path, cat_file: Path) -> None:
@@ -341,10 +341,10 @@ def test_an_arabic_text_runs_in_its_direction_in_an_english_page(watch: Watch, t
     """Findings from left to right: the word that looks stands left of the word that it looks at."""
     file = spelled(*ARABIC, [(11, 1), (7, 5)]).to_html(tmp_path / "arabic.html")
     page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri())
-    finding = page.locator("[data-test=finding]").first
+    finding = page.locator(".finding").first
     assert finding.inner_text().split("\n")[0] == "“متعبا” looks at “لم”"
-    assert page.evaluate(PLACES, "[data-test=finding]:first-child bdi") == ["متعبا", "لم"]
-    assert page.evaluate("getComputedStyle(document.querySelector('[data-test=finding] b')).direction") == "ltr"
+    assert page.evaluate(PLACES, ".finding:first-child bdi") == ["متعبا", "لم"]
+    assert page.evaluate("getComputedStyle(document.querySelector('.finding b')).direction") == "ltr"
     assert page.evaluate(PLACES, "[data-test=asked] bdi") == ["متعبا", "لم"]
     # the ribbon keeps letters joined
     words = page.evaluate(PLACES, ".ribbon .said-word bdi")
@@ -372,7 +372,7 @@ def test_without_spaces_a_piece_is_named_and_not_a_clause(watch: Watch, tmp_path
     (finding,) = [finding for finding in trace.findings() if finding.kind == "link"]
     assert finding.sentence.startswith("“らなかった” looks at “疲れ”: head 0.0")
     page = watch().open(trace.to_html(tmp_path / "ja.html").as_uri())
-    assert page.locator("[data-test=finding]").first.inner_text().startswith("“らなかった” looks at “疲れ”")
+    assert page.locator(".finding").first.inner_text().startswith("“らなかった” looks at “疲れ”")
     assert page.evaluate(PLACES, "[data-test=asked] bdi") == ["らなかった", "疲れ"]
     assert page.locator(".said-word.looking bdi").inner_text() == "らなかった"
     # what is searched may go over pieces

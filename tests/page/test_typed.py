@@ -118,8 +118,8 @@ def silence(page: Page, name: str) -> None:
 
 HEADS = [(layer, head) for layer in range(4) for head in range(4)]
 CHOSEN = "document.querySelector('[data-test=statistic]').value"
-TURN = "Number(document.querySelector('[data-test=live-took]').dataset.turn)"
-HEADLINE = "(document.querySelector('[data-test=live-guess] h1')?.textContent ?? '')"
+TURN = "Number(document.querySelector('.measured').dataset.turn)"
+HEADLINE = "(document.querySelector('.live .guess h1')?.textContent ?? '')"
 
 
 def test_it_opens_on_the_guess_and_the_head_that_turns_it(watch: Watch, file: Path) -> None:
@@ -189,7 +189,7 @@ def test_silenced_heads_change_the_guess(watch: Watch, file: Path) -> None:
     assert turn == [(3, 3)]
     turning.click()
     until(page, f"{HEADLINE} === 'Without 3.3 the guess turns from her to his'")
-    assert page.locator("[data-test=live-guess] li >> nth=0").inner_text().split() == ["his", ".62"]
+    assert page.locator(".live .guess li >> nth=0").inner_text().split() == ["his", ".62"]
     eventually(page, lambda: "–" not in told(page), "the guess without another head")
     without = model.fill(GENDER, ablate=[(3, 3), (1, 0)])[0]
     assert told(page)[4].split()[0] == without.tokens[0]
@@ -199,7 +199,7 @@ def test_silenced_heads_change_the_guess(watch: Watch, file: Path) -> None:
     until(page, f"{HEADLINE} === 'The model guesses her'")
     # of a sentence that was typed while a head is silent, nobody knows the guess with every head
     silence(page, "3.3")
-    guess = "document.querySelector('[data-test=live-guess]').textContent"
+    guess = "document.querySelector('.live .guess').textContent"
     until(page, f"{guess}.includes('turns from')")
     before = page.evaluate(TURN)
     write(page, "The [MASK] ran.")
@@ -212,8 +212,8 @@ def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
     page.locator("[data-test=live-compare]").click()
     page.wait_for_selector("[data-test=live-text-1]")
     write(page, "He said to [MASK] father that he was ill.", 1)
-    until(page, "(document.querySelector('[data-test=live-cosine] h2 b')?.textContent ?? '1.000') !== '1.000'")
-    cosine = number(page.locator("[data-test=live-cosine] h2 b").inner_text())
+    until(page, "(document.querySelector('.cosine h2 b')?.textContent ?? '1.000') !== '1.000'")
+    cosine = number(page.locator(".cosine h2 b").inner_text())
     first, second = (
         hs.open().trace(text).outputs["last_hidden_state"].array.mean(0)
         for text in (GENDER, "He said to [MASK] father that he was ill.")
@@ -235,7 +235,7 @@ def test_the_address_and_the_line_of_python(watch: Watch, file: Path) -> None:
     silence(page, "0.1")
     page.locator(".save summary").click()
     made = 'trace = hs.open("-").trace("A \\"tired\\" dog.", ablate=[(0, 1)])'
-    eventually(page, lambda: made in page.locator("[data-test=python]").inner_text(), made)
+    eventually(page, lambda: made in page.locator(".save pre").inner_text(), made)
     page.goto("about:blank")
     page.goto(again)
     page.wait_for_selector("html[data-painted]")
@@ -286,7 +286,7 @@ def test_while_opening_is_slow_the_picture_is_of_the_box(slow: Page) -> None:
     silence(slow, "3.3")
     (mask,) = hs.open().fill(text, ablate=[(3, 3)])
     shown = [mask.tokens[0], f"{mask.probabilities[0]:.2f}"[1:]]
-    guessed = "document.querySelector('[data-test=live-guess] li').innerText.split(/\\s+/)"
+    guessed = "document.querySelector('.live .guess li').innerText.split(/\\s+/)"
     eventually(slow, lambda: slow.evaluate(guessed) == shown, "the guess without 3.3")
     come_to_rest(slow)
 
@@ -300,7 +300,7 @@ def test_while_opening_is_slow_two_boxes_keep_their_pictures(slow: Page) -> None
         slow.locator(f"[data-test=live-text-{slot}]").press_sequentially(texts[slot], delay=30)
     first, second = (hs.open().trace(text).outputs["last_hidden_state"].array.mean(0) for text in texts)
     cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
-    until(slow, f"document.querySelector('[data-test=live-cosine] h2 b')?.textContent === '{cosine:.3f}'")
+    until(slow, f"document.querySelector('.cosine h2 b')?.textContent === '{cosine:.3f}'")
     come_to_rest(slow)
     write(slow, "The cat ran to the dog.", 1)
     until(slow, "opening > 0")
@@ -538,7 +538,7 @@ def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_
     opened.locator("[data-test=live-compare]").click()
     opened.fill("[data-test=live-text-1]", texts[1])
     shown = f"{found['cosine']:.3f}"
-    until(opened, f"document.querySelector('[data-test=live-cosine] h2 b')?.textContent === {shown!r}")
+    until(opened, f"document.querySelector('.cosine h2 b')?.textContent === {shown!r}")
     opened.close()
 
 

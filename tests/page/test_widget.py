@@ -207,8 +207,8 @@ def test_a_large_trace_is_looked_at_in_parts(
     frame = shown(page, widget)
     frame.wait_for_selector("[data-test=awaited]", state="detached")
     frame.locator(".left .token").nth(2).click()
-    frame.wait_for_selector("[data-test=ranked] li[data-weight]")
-    first = frame.locator("[data-test=ranked] li[data-weight]").first
+    frame.wait_for_selector(".inspector .ranked li[data-weight]")
+    first = frame.locator(".inspector .ranked li[data-weight]").first
     weights = trace[0, 0].weights[2]
     assert float(first.get_attribute("data-weight") or 0) == pytest.approx(float(np.max(weights)), abs=1e-5)
     assert {"head", "measures"} <= set(wants)
@@ -448,8 +448,8 @@ def test_two_traces_on_one_page_keep_to_themselves(
     heads = [frame.locator("[data-test=head]").inner_text() for frame in frames]
     assert heads == ["Head 0.1", "Head 0.0"]
     frames[0].locator(".said-word").nth(2).click()
-    frames[0].wait_for_selector("[data-test=ranked] li[data-weight]")
-    first = frames[0].locator("[data-test=ranked] li[data-weight]").first
+    frames[0].wait_for_selector(".inspector .ranked li[data-weight]")
+    first = frames[0].locator(".inspector .ranked li[data-weight]").first
     weights = cells[0][0, 1].weights[2]
     assert float(first.get_attribute("data-weight") or 0) == pytest.approx(float(np.max(weights)), abs=1e-3)
     assert set(page.evaluate("Object.keys(window)")) - before <= {"0", "1"}

@@ -1,13 +1,14 @@
 // How a page begins: read the embedded data, open the embedded traces, show them.
-import { render, type ComponentType } from "preact";
+import type { ComponentType } from "preact";
 import { effect } from "@preact/signals";
 import "./base.css";
 import "./style.css";
 import { App } from "./app";
+import { render } from "preact";
 import { listen } from "./keyboard";
 import { catalog } from "./heads/catalog";
 import { followAway } from "./state/away";
-import { backend, outcomes, start, type Start } from "./model/remote";
+import { backend, hasModel, outcomes, start, type Start } from "./model/remote";
 import { Server } from "./model/server";
 import { followTheme } from "./state/appearance";
 import { isFresh } from "./state/hash";
@@ -27,7 +28,7 @@ import { followSlots } from "./state/comparing";
 import { followSeveral } from "./heads/several";
 import { followInk } from "./text/ink";
 import { followOverlay } from "./drawing/overlay";
-import { doc, docs, failure, followRest, openTrace, type Doc } from "./state/store";
+import { doc, docs, failure, followRest, openTrace, reason, type Doc } from "./state/store";
 import { openFile } from "./panels/compare";
 import { say } from "./words";
 import { followLanguage } from "./words/speech";
@@ -78,7 +79,7 @@ async function open(): Promise<void> {
     show();
     return;
   }
-  if (start.value.home === "server") backend.value = new Server(start.value.token ?? "");
+  if (hasModel.value) backend.value = new Server();
   if (!start.value.traces) failure.value = say("no_trace");
   for (let n = 0; n < start.value.traces; n++) {
     const all = start.value.bytes?.[n] ?? 0;
@@ -153,7 +154,7 @@ export function begin(withModel: Typing | null): void {
     if (file) void openFile(file);
   });
   open().catch((error: unknown) => {
-    failure.value = say(doc.value ? "file_refused" : "broken", { why: error instanceof Error ? error.message : String(error) });
+    failure.value = say(doc.value ? "file_refused" : "broken", { why: reason(error) });
     show();
   }).finally(show);
 }

@@ -7,7 +7,7 @@ import { goToNext } from "./heads/ranking";
 import { openHead, walk } from "./panels/follow";
 import { find } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
-import { requestZoom } from "./panels/map";
+import { zooming } from "./panels/map";
 import { toolsOpen } from "./panels/tools";
 import { gridTableOpen, tableOpen } from "./panels/table";
 import { cutEdge, toggleHead, toggleToken } from "./panels/causes";
@@ -74,16 +74,16 @@ const KEYS: Record<string, () => void> = {
   m: () => { state.mode.value = "matrix"; },
   b: () => { state.mode.value = "both"; },
   p: () => { state.mode.value = "text"; },
-  "+": () => requestZoom(0.6),
-  "=": () => requestZoom(0.6),
-  "-": () => requestZoom(1 / 0.6),
+  "+": () => zooming.by(0.6),
+  "=": () => zooming.by(0.6),
+  "-": () => zooming.by(1 / 0.6),
   "0": () => { state.box.value = null; },
   s: () => state.toggle(state.special),
   w: () => state.toggle(state.merged),
   n: () => { if (doc.value?.info.hasNorms) state.normed.value = !state.normed.value; },
   e: () => goToNext(1),
   E: () => goToNext(-1),
-  f: () => document.querySelector<HTMLElement>("[data-test=finding]")?.focus(),
+  f: () => document.querySelector<HTMLElement>(".finding")?.focus(),
   o: () => { toolsOpen.value = !toolsOpen.value; },
   "1": () => { state.pane.value = "head"; },
   "2": () => { state.pane.value = "follow"; },

@@ -1,7 +1,7 @@
 // The page's arithmetic against arrays that Python wrote (make_fixture.py).
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { size, tile, viewRows, weightRow, wholeHead } from "../src/trace/cells";
+import { size, tile, viewRows, weightRow } from "../src/trace/cells";
 import { chain } from "../src/trace/chain";
 import type { HeadArrays } from "../src/trace/head";
 import { difference } from "../src/trace/difference";
@@ -59,12 +59,9 @@ test("a tile takes the file's log-sum-exp and gives the same cells", () => {
   }
 });
 
-test("a whole head: its cells and the strongest", () => {
+test("every cell of a head", () => {
   for (const layer of layers) {
-    const found = wholeHead(held.head(layer, 1), whole, false);
-    const cells = wanted.weights[layer][1];
-    expect(worst(found.data, cells)).toBeLessThan(2e-6);
-    expect(found.strongest).toBeCloseTo(Math.max(...cells), 6);
+    expect(worst(viewRows(held.head(layer, 1), whole, 0, size(whole.rows), 0, size(whole.columns)), wanted.weights[layer][1])).toBeLessThan(2e-6);
   }
 });
 
@@ -163,7 +160,6 @@ test("a cell's chain ends at its weight", () => {
       expect(found.score).toBeCloseTo(score, 5);
       const sum = found.terms.reduce((total, { value }) => total + value, found.dot * found.scale);
       expect(capped(sum, found.cap) + found.bias).toBeCloseTo(score, 5);
-      expect(Math.exp(found.score - found.lse)).toBeCloseTo(wanted.weights[layer][1][5 * S + 4], 6);
     }
     expect(found.weight).toBeCloseTo(wanted.weights[layer][1][5 * S + 4], 6);
     expect(found.v!.length).toBe(16);

@@ -1,14 +1,11 @@
 // What an exported picture or table shows, in words and as data: model, text, head, pinned cell, settings.
 import { maskOf } from "../text/masking";
-import { cellAt, mostOf, wanted, type Picture } from "./pictures";
+import { cellAt, mostOf, wanted, type Picture, type Window } from "./pictures";
 import { end } from "../panels/slots";
 import { mean, title } from "../heads/several";
 import * as state from "../state/state";
 import { at, column, doc, headName, row, shown } from "../state/store";
 import { count, number, percent, say } from "../words";
-
-/** Rows and columns [..): top, bottom, left, right. */
-export type Window = [number, number, number, number];
 
 /** The weight of the pinned cell as the picture shows it; null where none is pinned or the mask hides it. */
 async function pinnedWeight(): Promise<number | null> {

@@ -2,27 +2,6 @@
 
 export type RGB = [number, number, number];
 
-/** OKLCH to sRGB bytes (Ottosson 2020); chroma is lowered until the colour is in the gamut. */
-export function oklch(lightness: number, chroma: number, hue: number): RGB {
-  for (let c = chroma; ; c -= 0.005) {
-    const a = Math.max(c, 0) * Math.cos((hue * Math.PI) / 180);
-    const b = Math.max(c, 0) * Math.sin((hue * Math.PI) / 180);
-    const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
-    const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
-    const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
-    const linear = [
-      4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
-      -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
-      -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
-    ];
-    if (c > 0 && linear.some((x) => x < -0.0005 || x > 1.0005)) continue;
-    return linear.map((x) => {
-      const t = Math.min(1, Math.max(0, x));
-      return Math.round(255 * (t <= 0.0031308 ? 12.92 * t : 1.055 * t ** (1 / 2.4) - 0.055));
-    }) as RGB;
-  }
-}
-
 /** Colour of NaN, which is on neither map. */
 const BROKEN: RGB = [214, 0, 60];
 
@@ -94,9 +73,13 @@ export function luminance(colour: RGB): number {
 /** Black or white, whichever has more contrast on this colour. */
 export const inkOn = (colour: RGB): string => (luminance(colour) > 0.179 ? "#000" : "#fff");
 
-/** A head's colour: equal lightness, and hues spread over the whole circle, so that all differ. */
+/** A head's colour: equal lightness, and hues spread over the whole circle, so that all differ; in numbers that every program reads. */
 export function headColour(head: number, heads: number, dark: boolean): string {
-  return css(oklch(dark ? 0.78 : 0.52, 0.13, 20 + (360 * head) / heads));
+  const pen = new OffscreenCanvas(1, 1).getContext("2d")!;
+  pen.fillStyle = `oklch(${dark ? 0.78 : 0.52} 0.13 ${20 + (360 * head) / heads})`;
+  pen.fillRect(0, 0, 1, 1);
+  const [r, g, b] = pen.getImageData(0, 0, 1, 1).data;
+  return css([r, g, b]);
 }
 
 /** Position of a weight on the map, 0 to 1. Log covers four decades. */
@@ -133,16 +116,11 @@ export function paint(
 ): Uint8ClampedArray<ArrayBuffer> {
   const out = new Uint32Array(data.length);
   const colours = palette(signed ? diverging(dark) : sequential(dark));
-  const share = most > 0 ? 1 / most : 0;
-  const [root, log] = [scale === "sqrt", scale === "log"];
   const broken = pixel(BROKEN);
   for (let n = 0; n < data.length; n++) {
     const value = data[n];
-    let t = Math.min(1, Math.abs(value) * share);
-    if (root) t = Math.sqrt(t);
-    else if (log) t = t <= 1e-4 ? 0 : 1 + Math.log10(t) / 4;
-    const shade = (255 * t + 0.5) | 0;
-    out[n] = Number.isNaN(value) ? broken : colours[signed ? (value < 0 ? 255 - shade : 255 + shade) : shade];
+    const shade = Math.round(255 * onScale(Math.abs(value), most, scale));
+    out[n] = Number.isNaN(value) ? broken : colours[signed ? 255 + Math.sign(value) * shade : shade];
   }
   return new Uint8ClampedArray(out.buffer);
 }

@@ -1,12 +1,11 @@
 // Export of the current picture as SVG and PNG, and of its numbers as CSV and JSON, each with its caption.
-import { captionOf, type Window } from "./caption";
-import { engine } from "../trace/engine";
+import { captionOf } from "./caption";
 import { figureOf } from "./figure";
 import { csvCell, download, plainPart } from "./files";
 import { maskOf } from "../text/masking";
 import { count, number, say } from "../words";
 import * as state from "../state/state";
-import { current, drawnOf, wanted, type Picture } from "./pictures";
+import { cellsOf, current, wanted, type Picture, type Window } from "./pictures";
 import { cellsInPixel, partSeen } from "../panels/matrix";
 import { at, doc, docB, failure, headName, shown } from "../state/store";
 import { mean } from "../heads/several";
@@ -62,7 +61,7 @@ async function saveCsv(): Promise<void> {
   const [top, bottom, left, right] = box;
   const [height, width] = [bottom - top, right - left];
   if (height * width > EVERY_CELL) throw new Error(say("save_large", { n: count(height * width), most: count(EVERY_CELL) }));
-  const data = await engine.ask("tile", { ...drawnOf(now), minus: null, view: now.shown.view, box, height, width, normed: now.normed });
+  const data = await cellsOf(now, box);
   const [rows, columns] = [words.rows.slice(top, bottom), words.columns.slice(left, right)];
   const masked = maskOf(now.doc.info, now.layer, now.mean);
   const { sentences } = await captionOf(picture, box);

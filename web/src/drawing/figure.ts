@@ -81,8 +81,11 @@ function drawn(node: Element): string {
   const stops = style.backgroundImage.match(/rgb\([^)]*\)/g) ?? [];
   const step = place.width / stops.length;
   stops.forEach((colour, n) => { svg += box(new DOMRect(left + n * step, top, step + 0.3, place.height), `fill="${colour}"`); });
-  const sides: [string, string, string][] = [[style.borderTopWidth, style.borderTopColor, `M${left} ${top}H${right}`], [style.borderBottomWidth, style.borderBottomColor, `M${left} ${bottom}H${right}`], [style.borderLeftWidth, style.borderLeftColor, `M${left} ${top}V${bottom}`], [style.borderRightWidth, style.borderRightColor, `M${right} ${top}V${bottom}`]];
-  for (const [wide, colour, d] of sides) if (parseFloat(wide) && isSeen(colour)) svg += line(d, colour, parseFloat(wide));
+  const sides = { top: `M${left} ${top}H${right}`, bottom: `M${left} ${bottom}H${right}`, left: `M${left} ${top}V${bottom}`, right: `M${right} ${top}V${bottom}` };
+  for (const [side, d] of Object.entries(sides)) {
+    const [wide, colour] = ["width", "color"].map((name) => style.getPropertyValue(`border-${side}-${name}`));
+    if (parseFloat(wide) && isSeen(colour)) svg += line(d, colour, parseFloat(wide));
+  }
   // what a formula draws itself
   if (node.localName === "mfrac") {
     const [over, under] = Array.from(node.children, (part) => part.getBoundingClientRect());

@@ -1,9 +1,8 @@
 // The rows of heads whose lines lie over each other: of every query where the text is short, else of the one looked at.
 import { effect, signal } from "@preact/signals";
-import { drawnOf, FULL_CELLS, picture, wanted, wantedKey } from "./pictures";
+import { FULL_CELLS, picture, rowsOf, wanted, wantedKey } from "./pictures";
 import { overlaid } from "../heads/several";
 import { lookedRow } from "../state/store";
-import { engine } from "../trace/engine";
 
 /** A head's weights of row r; null where they are not there. */
 export type RowAt = (r: number) => Float32Array | null;
@@ -21,19 +20,19 @@ export function followOverlay(): void {
       overlaidRows.value = [];
       return;
     }
-    const { rows, columns, view } = { rows: now.shown.rows.length, columns: now.shown.columns.length, view: now.shown.view };
+    const [{ length: rows }, { length: columns }] = [now.shown.rows, now.shown.columns];
     const whole = rows * columns <= FULL_CELLS;
     const looked = whole ? null : lookedRow.value;
-    const rowsOf = async ([layer, head]: [number, number]): Promise<RowAt> => {
+    const rowsAt = async ([layer, head]: [number, number]): Promise<RowAt> => {
       const one = { ...now, layer, head };
       if (whole) {
         const { full } = await picture(one, `overlay ${wantedKey(one)}`);
         return (r) => full!.subarray(r * columns, (r + 1) * columns);
       }
       if (looked === null) return () => null;
-      const data = await engine.ask("rows", { ...drawnOf(one), view, from: looked, to: looked + 1, normed: now.normed }, `overlay ${layer}.${head}`);
+      const data = await rowsOf(one, looked, looked + 1, `overlay ${layer}.${head}`);
       return (r) => (r === looked ? data : null);
     };
-    Promise.all(heads.map(rowsOf)).then((found) => { if (ticket === turn) overlaidRows.value = found; }, () => undefined);
+    Promise.all(heads.map(rowsAt)).then((found) => { if (ticket === turn) overlaidRows.value = found; }, () => undefined);
   });
 }

@@ -1,7 +1,7 @@
 // The picture of the selected head: computed on demand and cached.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { MOVED } from "./colour";
-import { engine, Superseded } from "../trace/engine";
+import { engine, Superseded, type Urgency } from "../trace/engine";
 import type { View } from "../trace/cells";
 import { size } from "../trace/parts";
 import type { Drawn, Minus } from "../trace/desk";
@@ -12,6 +12,9 @@ import { at, doc, failure, lookedRow, shown, type Doc } from "../state/store";
 import type { Shown } from "../text/shown";
 import * as state from "../state/state";
 import { say } from "../words";
+
+/** Rows and columns [..): top, bottom, left, right. */
+export type Window = [number, number, number, number];
 
 /** Numbers of one head on the screen. `full` has every cell; a long text has a pooled overview instead. */
 export interface Picture {
@@ -81,13 +84,28 @@ export const askOf = (wanted: Wanted): Drawn & { view: View; normed: boolean; mi
   };
 };
 
+/** Its rows and columns [..): top, bottom, left, right; of more than height x width cells, the value furthest from 0 stands for several. */
+export const cellsOf = (wanted: Wanted, box: Window, height = box[1] - box[0], width = box[3] - box[2], lane?: string, urgency?: Urgency): Promise<Float32Array> =>
+  engine.ask("tile", { ...askOf(wanted), box, height, width }, lane, urgency);
+
+/** Its rows [from, to), without B of a difference. */
+export const rowsOf = (wanted: Wanted, from: number, to = from + 1, lane?: string, urgency?: Urgency): Promise<Float32Array> =>
+  engine.ask("rows", { ...drawnOf(wanted), view: wanted.shown.view, from, to, normed: wanted.normed }, lane, urgency);
+
 /** One of its cells, where each row and column is one of the picture's. */
-export async function cellAt(wanted: Wanted, r: number, c: number): Promise<number> {
-  return (await engine.ask("tile", { ...askOf(wanted), box: [r, r + 1, c, c + 1], height: 1, width: 1 }))[0];
-}
+export const cellAt = async (wanted: Wanted, r: number, c: number): Promise<number> => (await cellsOf(wanted, [r, r + 1, c, c + 1]))[0];
 
 export const wantedKey = (wanted: Wanted): string =>
   [wanted.doc.id, wanted.minus ? [wanted.minus.doc.id, wanted.minus.layer, wanted.minus.head].join(".") : "", wanted.layer, wanted.head, wanted.mean?.join(" "), wanted.normed, state.filter.value, state.special.value, state.merged.value].join("/");
+
+/** A picture of these cells of it: `full` has them all, `overview` several in one. */
+function made(key: string, { shown: { view }, minus, normed }: Wanted, whole: boolean, overview: Picture["overview"], every = 1): Picture {
+  const strongest = largest(overview.data) || 1;
+  return {
+    key, rows: size(view.rows), columns: size(view.columns), full: whole ? overview.data : null, overview,
+    ownMost: minus ? MOVED : normed ? strongest : null, strongest, signed: Boolean(minus), every,
+  };
+}
 
 export async function picture(
   wanted: Wanted, lane?: string, grown?: (data: Float32Array, done: number, all: number) => void,
@@ -95,29 +113,14 @@ export async function picture(
   const key = wantedKey(wanted);
   const cached = pictures.get(key);
   if (cached) return remember(cached);
-  const { rows: down, columns: across } = wanted.shown.view;
-  const [rows, columns] = [size(down), size(across)];
-  const ask = askOf(wanted);
-  const { minus } = ask;
+  const { minus, shown: { view } } = wanted;
+  const [rows, columns] = [size(view.rows), size(view.columns)];
   const whole = rows * columns <= FULL_CELLS;
   const urgency = lane?.startsWith("ahead") ? "ahead" : "now";
-  if (whole && !minus) {
-    const answer = await engine.ask("head", ask, lane, urgency);
-    return remember({
-      key, rows, columns,
-      full: answer.data,
-      overview: { data: answer.data, height: rows, width: columns },
-      ownMost: wanted.normed ? answer.strongest || 1 : null,
-      strongest: answer.strongest || 1,
-      signed: false,
-      every: 1,
-    });
-  }
-  const height = whole ? rows : Math.min(rows, OVERVIEW);
-  const width = whole ? columns : Math.min(columns, OVERVIEW);
+  const [height, width] = whole ? [rows, columns] : [Math.min(rows, OVERVIEW), Math.min(columns, OVERVIEW)];
   let data: Float32Array;
   if (whole) {
-    data = await engine.ask("tile", { ...ask, box: [0, rows, 0, columns], height, width }, lane, urgency);
+    data = await (minus ? cellsOf(wanted, [0, rows, 0, columns], height, width, lane, urgency) : rowsOf(wanted, 0, rows, lane, urgency));
   } else {
     data = new Float32Array(height * width);
     const served = wanted.doc.info.away && !minus && !wanted.mean;
@@ -131,7 +134,7 @@ export async function picture(
         // pooled row y covers the rows r with floor(r * height / rows) = y
         const first = Math.ceil((from * rows) / height);
         const last = Math.min(rows, Math.ceil((to * rows) / height));
-        const part = await engine.ask("tile", { ...ask, box: [first, last, 0, columns], height: to - from, width }, served ? undefined : lane);
+        const part = await cellsOf(wanted, [first, last, 0, columns], to - from, width, served ? undefined : lane);
         data.set(part, from * width);
         done += to - from;
         grown?.(data, done, height);
@@ -139,46 +142,28 @@ export async function picture(
     };
     await Promise.all(served ? [strips(), strips()] : [strips()]);
   }
-  return remember({
-    key, rows, columns,
-    full: whole ? data : null,
-    overview: { data, height, width },
-    ownMost: minus ? MOVED : wanted.normed ? largest(data) || 1 : null,
-    strongest: largest(data) || 1,
-    signed: Boolean(minus),
-    every: 1,
-  });
+  return remember(made(key, wanted, whole, { data, height, width }));
 }
 
 /** A picture of every nth row, where the server has the arrays. */
 async function sampled(wanted: Wanted): Promise<Picture> {
-  const { view } = wanted.shown;
+  const { doc, layer, head, normed, shown: { view } } = wanted;
   const [rows, columns] = [size(view.rows), size(view.columns)];
   const every = everyNth(wanted.shown);
   const [height, width] = [Math.min(Math.ceil(rows / every), OVERVIEW), Math.min(columns, OVERVIEW)];
-  const { doc, layer, head, normed } = wanted;
   const data = await tileOf(doc, { trace: doc.id, layer, head, mean: null, minus: null, view, box: [0, rows, 0, columns], height, width, normed }, every, "now");
-  const strongest = largest(data) || 1;
-  return {
-    key: `sampled/${wantedKey(wanted)}`, rows, columns, full: null, overview: { data, height, width }, ownMost: normed ? strongest : null,
-    strongest, signed: false, every,
-  };
+  return made(`sampled/${wantedKey(wanted)}`, wanted, false, { data, height, width }, every);
 }
 
 /** Placeholder for a long text's picture: the thumbnail, enlarged. */
 function coarse(wanted: Wanted): Picture | null {
-  const { thumbs, heads } = wanted.doc.info;
-  const { view } = wanted.shown;
-  const [rows, columns] = [size(view.rows), size(view.columns)];
-  if (!thumbs || wanted.mean || wanted.doc.info.awaited.has(wanted.layer * heads + wanted.head) || rows * columns <= FULL_CELLS || view.columns.members.length !== wanted.doc.info.keys.tokens.length) return null;
+  const { thumbs, heads, awaited, keys } = wanted.doc.info;
+  const { rows, columns } = wanted.shown.view;
+  const n = wanted.layer * heads + wanted.head;
+  if (!thumbs || wanted.mean || awaited.has(n) || size(rows) * size(columns) <= FULL_CELLS || columns.members.length !== keys.tokens.length) return null;
   const cells = thumbs.rows * thumbs.columns;
-  const from = (wanted.layer * heads + wanted.head) * cells;
-  const data = Float32Array.from(thumbs.data.subarray(from, from + cells), (byte) => (byte / 255) ** 2);
-  return {
-    key: `coarse/${wantedKey(wanted)}`, rows, columns, full: null,
-    overview: { data, height: thumbs.rows, width: thumbs.columns }, ownMost: null, strongest: largest(data) || 1, signed: false,
-    every: 1,
-  };
+  const data = Float32Array.from(thumbs.data.subarray(n * cells, (n + 1) * cells), (byte) => (byte / 255) ** 2);
+  return made(`coarse/${wantedKey(wanted)}`, { ...wanted, normed: false }, false, { data, height: thumbs.rows, width: thumbs.columns });
 }
 
 export const current = signal<Picture | null>(null);
@@ -263,11 +248,8 @@ export function followRow(): void {
       return;
     }
     if (now_picture.full) return;
-    engine
-      .ask("rows", { ...drawnOf(now), view: now.shown.view, from: i, to: i + 1, normed: now.normed }, "row")
-      .then((data) => {
-        if (lookedRow.peek() === i && wanted.peek() && wantedKey(wanted.peek()!) === key) rowNumbers.value = { key, row: i, data };
-      })
-      .catch(() => undefined);
+    rowsOf(now, i, i + 1, "row").then((data) => {
+      if (lookedRow.peek() === i && wanted.peek() && wantedKey(wanted.peek()!) === key) rowNumbers.value = { key, row: i, data };
+    }, () => undefined);
   });
 }

@@ -10,7 +10,7 @@ import { backend, outcomes, start, trouble } from "./remote";
 import { toShare } from "../state/hash";
 import * as state from "../state/state";
 import { FIELDS } from "../state/state";
-import { doc, docs, headOf, lookAt, openTrace, shown, type Doc } from "../state/store";
+import { doc, docs, headOf, lookAt, openTrace, reason, shown, type Doc } from "../state/store";
 import { engine } from "../trace/engine";
 import { largestPlaces } from "../trace/strongest";
 import { fromBase64 } from "../trace/safetensors";
@@ -67,7 +67,7 @@ export async function openModel(waiting: HTMLElement): Promise<Doc> {
   try {
     local = new Local(script);
   } catch (error) {
-    throw new Error(say("live_unstarted", { why: error instanceof Error ? error.message : String(error) }));
+    throw new Error(say("live_unstarted", { why: reason(error) }));
   }
   await local.load(packed(model!.bytes));
   backend.value = local;
@@ -203,7 +203,7 @@ async function again(...slots: (0 | 1)[]): Promise<void> {
     } catch (error) {
       if (stale.has(slot)) continue;
       failed.add(slot);
-      trouble.value = error instanceof Error ? error.message : String(error);
+      trouble.value = reason(error);
     }
   }
   working = false;
@@ -241,7 +241,7 @@ async function background(): Promise<void> {
     }
     await lookAtTurn(one);
   } catch (error) {
-    if (!gone.aborted && !(error instanceof Refused)) trouble.value = error instanceof Error ? error.message : String(error);
+    if (!gone.aborted && !(error instanceof Refused)) trouble.value = reason(error);
   }
 }
 

@@ -1,5 +1,5 @@
 // The back end, if there is one: it runs the model on other texts, with heads silenced and tokens masked.
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { say } from "../words";
 import type { Outcome, Run } from "./ask";
 import { Refused, type Backend, type Change } from "./backend";
@@ -45,6 +45,8 @@ interface Atlas {
 }
 
 export const start = signal<Start>({ home: "file", traces: 0 });
+/** True where something runs the model on other texts. */
+export const hasModel = computed(() => start.value.home === "server");
 export const backend = signal<Backend | null>(null);
 export const outcomes = signal<Record<string, Outcome[]>>({});
 export const running = signal<string | null>(null);

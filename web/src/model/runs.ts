@@ -2,9 +2,9 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { askKey, changeName, NOTHING, type Ask, type Group, type Run } from "./ask";
 import { placeOf } from "../state/comparing";
-import { abortable, backend, run, running, start, trouble, told } from "./remote";
+import { abortable, backend, hasModel, run, running, start, trouble, told } from "./remote";
 import * as state from "../state/state";
-import { at, column, doc, docs, headName, headOf, lookAt, placeOfDoc, row, shown, type Doc } from "../state/store";
+import { at, column, doc, docOf, docs, headName, headOf, lookAt, placeOfDoc, row, shown, type Doc } from "../state/store";
 import { say, type Word } from "../words";
 
 /** All runs, the oldest first. */
@@ -82,7 +82,7 @@ export const felt = computed<{ values: number[]; most: number } | null>(() => {
 /** Why a run no longer answers what is asked; null if it does. */
 export function stale(one: Run): Word | null {
   if (one.base !== origin.value?.remote) return "stale_text";
-  if (one !== shownRun.value || start.value.home !== "server") return null;
+  if (one !== shownRun.value || !hasModel.value) return null;
   const now = asked.value;
   if (!now) return "stale_change";
   if (askKey(now) === askKey(one.ask)) return null;
@@ -214,7 +214,7 @@ function finish(one: Run, also?: () => void): void {
 /** Open the trace of a run, or of its text, if it is not open. */
 export async function reopen(one: Run, which: "base" | "trace"): Promise<Doc | null> {
   const id = one[which];
-  const open = docs.value.find(({ remote }) => remote === id);
+  const open = docOf(id);
   if (open || !id) return open ?? null;
   const base = which === "trace" ? await reopen(one, "base") : null;
   const opened = await run({ kept: id }, base ? `${changeName(one)} · ${base.name}` : null, base?.id ?? null, one);
@@ -223,7 +223,7 @@ export async function reopen(one: Run, which: "base" | "trace"): Promise<Doc | n
 
 /** The runs that the server has kept, or that the file holds. */
 export async function fetchRuns(): Promise<void> {
-  if (start.value.home === "server") {
+  if (hasModel.value) {
     const kept = await backend.value!.runs();
     if (kept) runs.value = kept;
     else trouble.value = say("lost");

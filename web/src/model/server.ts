@@ -2,26 +2,23 @@
 import type { Answered, Backend, Change, Line, Progress } from "./backend";
 import { Refused } from "./backend";
 import type { Run } from "./ask";
+import { start } from "./remote";
 
 type Received = Line & { id?: string; bytes?: number; refused?: string } & Partial<Omit<Answered, "bytes">>;
 
+const token = (): Record<string, string> => ({ "x-headscope-token": start.value.token ?? "" });
+
+/** The server's answer to a question. */
+export async function post(path: string, body: object, signal: AbortSignal | null): Promise<Response> {
+  const response = await fetch(path, { method: "POST", signal, headers: { "content-type": "application/json", ...token() }, body: JSON.stringify(body) });
+  if (!response.ok) throw new Refused((await response.text()).slice(0, 600));
+  return response;
+}
+
 export class Server implements Backend {
-  constructor(private readonly token: string) {}
-
-  private async post(path: string, body: object, signal: AbortSignal): Promise<ReadableStreamDefaultReader<Uint8Array>> {
-    const response = await fetch(path, {
-      method: "POST",
-      signal,
-      headers: { "content-type": "application/json", "x-headscope-token": this.token },
-      body: JSON.stringify(body),
-    });
-    if (!response.ok || !response.body) throw new Refused((await response.text()).slice(0, 600));
-    return response.body.getReader();
-  }
-
   /** The answer is lines of JSON with the progress, then one with the size, then the trace file. */
   async trace(change: Change, signal: AbortSignal, progress: (now: Progress) => void): Promise<Answered> {
-    const reader = await this.post("api/trace", change, signal);
+    const reader = (await post("api/trace", change, signal)).body!.getReader();
     let file: Received | null = null;
     const parts: Uint8Array[] = [];
     for await (const line of lines(reader, parts)) {
@@ -47,11 +44,11 @@ export class Server implements Backend {
   }
 
   async *study(change: Change, signal: AbortSignal): AsyncIterable<Line> {
-    yield* lines(await this.post("api/study", change, signal));
+    yield* lines((await post("api/study", change, signal)).body!.getReader());
   }
 
   async runs(): Promise<Run[] | null> {
-    const response = await fetch("api/runs", { headers: { "x-headscope-token": this.token } }).catch(() => null);
+    const response = await fetch("api/runs", { headers: token() }).catch(() => null);
     return response?.ok ? await response.json() as Run[] : null;
   }
 }

@@ -33,6 +33,11 @@ export function heard<Name extends keyof HTMLElementEventMap>(element: HTMLEleme
   return () => element.removeEventListener(name, act);
 }
 
+/** Scroll a place of an element into its middle, unless it is in sight. */
+export function intoSight(element: HTMLElement, y: number, high = 20): void {
+  if (y < element.scrollTop || y + high > element.scrollTop + element.clientHeight) element.scrollTop = y - element.clientHeight / 2;
+}
+
 const scratch = document.createElement("canvas");
 
 /** Draw numbers over a rectangle, with sharp edges between cells. */

@@ -1,15 +1,17 @@
 // Cause and effect: put a change and an output, run the model, and see what the change makes of the output.
-import { useState } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../model/ask";
-import { cancel, outcomes, running, start } from "../model/remote";
+import { cancel, hasModel, outcomes, running, start } from "../model/remote";
 import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../model/runs";
 import * as state from "../state/state";
-import { doc, docs, lookAt, lookedRow, placeOfDoc, shown } from "../state/store";
+import { doc, docOf, lookAt, lookedRow, placeOfDoc, shown } from "../state/store";
+import { undotted } from "../text/shown";
 import { plainLabel } from "../trace/parts";
 import { number, percent, say, type Word } from "../words";
 import { Fill } from "./bar";
-import { EmptyCentre } from "./centre";
+import { Centre, EmptyCentre } from "./centre";
 import { Bars, EachHead, inOrder } from "./effects";
+import { Field } from "./field";
 import { Groups } from "./groups";
 import { Inked } from "./inked";
 import { Menu } from "./menu";
@@ -32,24 +34,23 @@ function mask(places: number[]): void {
 }
 
 /** False, and said, where there is no model to change. */
-function hasModel(): boolean {
-  const has = start.value.home === "server";
-  if (!has) state.status.value = say("offline_keys");
-  return has;
+function canChange(): boolean {
+  if (!hasModel.value) state.status.value = say("offline_keys");
+  return hasModel.value;
 }
 
 export function toggleHead(): void {
-  if (doc.value && hasModel()) silence(...headHere());
+  if (doc.value && canChange()) silence(...headHere());
 }
 
 export function toggleToken(): void {
   const places = lookedRow.value === null ? undefined : shown.value?.rows[lookedRow.value]?.tokens;
-  if (places && hasModel() && start.value.mask) mask(places);
+  if (places && canChange() && start.value.mask) mask(places);
 }
 
 /** Cut the pinned edge in the head in view, and see. */
 export function cutEdge(): void {
-  if (!hasModel() || !pinned.value) return;
+  if (!canChange() || !pinned.value) return;
   state.way.value = "cut";
   void go();
 }
@@ -57,29 +58,26 @@ export function cutEdge(): void {
 export function Causes() {
   const base = origin.value;
   if (!base) return null;
-  const server = start.value.home === "server";
-  if (!server && !runs.value.length) return <EmptyCentre>{say("offline_keys")}</EmptyCentre>;
+  if (!hasModel.value && !runs.value.length) return <EmptyCentre>{say("offline_keys")}</EmptyCentre>;
   const one = shownRun.value;
   const coming = arriving.value?.base === base.remote ? arriving.value : null;
   return (
-    <div class="centre" id="head">
-      <section class="panel picture causes">
-        <h1>{say("pane_causes")}</h1>
-        {server ? <Question /> : <p class="quiet small">{say("runs_file")}</p>}
-        <div class="answer">
-          <div class="shownrun">
-            {coming ? <>
-              <p class="made"><b class="chip">{changeName(coming)}</b></p>
-              <Bars order={inOrder(coming.change)} />
-            </> : one ? <Answer one={one} /> : <>
-              <p class="quiet hint">{say("causes_how")}</p>
-              <Outcomes before={base.remote && outcomes.value[base.remote] || []} after={undefined} labels={base.info.queries.labels} />
-            </>}
-          </div>
-          <RunList />
+    <Centre pane="picture causes">
+      <h1>{say("pane_causes")}</h1>
+      {hasModel.value ? <Question /> : <p class="quiet small">{say("runs_file")}</p>}
+      <div class="answer">
+        <div class="shownrun">
+          {coming ? <>
+            <p class="made"><b class="chip">{changeName(coming)}</b></p>
+            <Bars order={inOrder(coming.change)} />
+          </> : one ? <Answer one={one} /> : <>
+            <p class="quiet hint">{say("causes_how")}</p>
+            <Outcomes before={base.remote && outcomes.value[base.remote] || []} after={undefined} labels={base.info.queries.labels} />
+          </>}
         </div>
-      </section>
-    </div>
+        <RunList />
+      </div>
+    </Centre>
   );
 }
 
@@ -94,8 +92,8 @@ function Question() {
     <>
       <form class="row tools question" onSubmit={(event) => { event.preventDefault(); void go(); }}>
         <label>{say("causes_change")} <Menu value={way} names={state.WAYS} says={wayName} test="way" onPick={(name) => { state.way.value = name as state.Way; }} /></label>
-        {way === "patch" && <input value={patchText.value} aria-label={say("do_patch")} placeholder={say("do_patch_same", { n: origin.value!.info.queries.tokens.length })} data-test="patch" dir="auto" spellcheck={false}
-          onInput={(event) => { patchText.value = event.currentTarget.value; }} onKeyDown={(event) => event.stopPropagation()} />}
+        {way === "patch" && <Field value={patchText.value} label={say("do_patch")} placeholder={say("do_patch_same", { n: origin.value!.info.queries.tokens.length })} test="patch"
+          onText={(text) => { patchText.value = text; }} />}
         {(way === "edge" || way === "cut") && <bdi class={cell ? "chip" : "quiet"}>{cell ? `${way === "cut" ? `${headHere().join(".")}: ` : ""}${cell}` : say("causes_pin")}</bdi>}
         <Measure />
         {/* two elements: if Cancel became Run while it is pressed, it would submit the form */}
@@ -114,20 +112,12 @@ function Measure() {
   const wanted = target.value;
   const value = wanted === null ? "" : wanted[0] === "class" ? `class ${wanted[1]}` : String(wanted[0]);
   const typed = value === "word" || value === "similarity";
+  const names = ["", ...(start.value.fills ? ["word"] : []), ...(start.value.classes ?? []).map((name) => `class ${name}`), "embedding", "similarity"];
   return (
     <>
-      <label>{say("causes_measure")} <select value={value} data-test="measure" onChange={(event) => {
-        const name = event.currentTarget.value;
-        target.value = !name ? null : name.startsWith("class ") ? ["class", name.slice(6)] : name === "embedding" ? [name] : [name, ""];
-      }}>
-        <option value="">{say("for_default")}</option>
-        {start.value.fills && <option value="word">{say("for_word")}</option>}
-        {start.value.classes?.map((name) => <option key={name} value={`class ${name}`}>{say("t_class", { token: name })}</option>)}
-        <option value="embedding">{say("t_embedding")}</option>
-        <option value="similarity">{say("for_similarity")}</option>
-      </select></label>
-      {typed && <input value={String(wanted![1])} aria-label={say(`for_${value}` as Word)} data-test="measure-text" dir="auto" spellcheck={false}
-        onInput={(event) => { target.value = [value, event.currentTarget.value]; }} onKeyDown={(event) => event.stopPropagation()} />}
+      <label>{say("causes_measure")} <Menu value={value} names={names} says={(name: string) => (name.startsWith("class ") ? say("t_class", { token: name.slice(6) }) : name === "embedding" ? say("t_embedding") : say(`for_${name || "default"}` as Word))} test="measure"
+        onPick={(name) => { target.value = !name ? null : name.startsWith("class ") ? ["class", name.slice(6)] : name === "embedding" ? [name] : [name, ""]; }} /></label>
+      {typed && <Field value={String(wanted![1])} label={say(`for_${value}` as Word)} test="measure-text" onText={(text) => { target.value = [value, text]; }} />}
     </>
   );
 }
@@ -137,12 +127,13 @@ function Choices() {
   const { ablate, mask: masked, replace } = chosen.value;
   const { labels } = origin.value!.info.queries;
   const [l, h] = headHere();
-  const [place, choosePlace] = useState(pinned.value?.[0] ?? 0);
-  const [word, write] = useState("");
+  const held = useSignal(pinned.value?.[0] ?? 0);
+  const written = useSignal("");
+  const [place, word] = [held.value, written.value];
   const put = (): void => {
     if (!word.trim()) return;
     choose({ mask: masked.filter((at) => at !== place), replace: [...replace.filter(([at]) => at !== place), [place, word.trim()] as [number, string]].sort((a, b) => a[0] - b[0]) });
-    write("");
+    written.value = "";
   };
   const silent = !masked.length && !outcomes.value[origin.value!.remote ?? ""]?.length;
   return (
@@ -162,10 +153,9 @@ function Choices() {
       </dd>
       <dt>{say("causes_replace")}</dt>
       <dd>
-        <Menu value={place} names={[...labels.keys()]} says={(at: number) => `${at} ${labels[at]}`} aria-label={say("causes_replace")} test="replace-place" onPick={(at) => choosePlace(Number(at))} />
+        <Menu value={place} names={[...labels.keys()]} says={(at: number) => `${at} ${labels[at]}`} aria-label={say("causes_replace")} test="replace-place" onPick={(at) => { held.value = Number(at); }} />
         <span>→</span>
-        <input value={word} aria-label={say("causes_replace")} data-test="replace-by" dir="auto" spellcheck={false} onInput={(event) => write(event.currentTarget.value)}
-          onKeyDown={(event) => { event.stopPropagation(); if (event.key === "Enter" && !event.isComposing) put(); }} />
+        <Field value={word} label={say("causes_replace")} test="replace-by" onText={(text) => { written.value = text; }} onEnter={put} />
         <button onClick={put} disabled={!word.trim()} data-test="replace">+</button>
         {replace.map(([at, text]) => (
           <button key={at} class="on" onClick={() => choose({ replace: replace.filter(([other]) => other !== at) })}><bdi>{labels[at]}</bdi> → <bdi>{text}</bdi> ×</button>
@@ -178,7 +168,7 @@ function Choices() {
 /** A run's answer, under the change that made it. */
 function Answer({ one }: { one: Run }) {
   const why = stale(one);
-  const base = docs.value.find(({ remote }) => remote === one.base);
+  const base = docOf(one.base);
   const { result } = one;
   const labels = base?.info.queries.labels ?? [];
   return (
@@ -186,7 +176,7 @@ function Answer({ one }: { one: Run }) {
       <p class="row made" data-test="made"><b class={`chip${why ? " stale" : ""}`}>{changeName(one)}</b> {why && <Stale one={one} why={why} />}</p>
       <div class={why ? "old" : ""}>
         {one.ask.kind === "heads" ? <EachHead run={one} /> : one.ask.kind === "groups" ? <Groups run={one} /> : one.ask.kind === "tokens" ? <Attribution one={one} /> : <>
-          {one.target && <h2 class="headline" data-test="headline">{beforeAfter(one.target, one)}</h2>}
+          {one.target && <h2 class="headline">{beforeAfter(one.target, one)}</h2>}
           <Outcomes before={result.was} after={result.now} labels={labels} />
           {result.shift && base && <>
             <h3>{say("shift_title")}</h3>
@@ -219,20 +209,20 @@ function Stale({ one, why }: { one: Run; why: Word }) {
   return (
     <span class="row">
       <em class="why" title={one.text}>{say("stale")}: {say(why, { text: one.text })}</em>
-      {start.value.home === "server" && <button data-test="again" disabled={running.value !== null} onClick={() => void again(one)}>↻ {say("again")}</button>}
+      {hasModel.value && <button data-test="again" disabled={running.value !== null} onClick={() => void again(one)}>↻ {say("again")}</button>}
     </span>
   );
 }
 
 /** What each token adds to the output. */
 function Attribution({ one }: { one: Run }) {
-  const base = docs.value.find(({ remote }) => remote === one.base);
+  const base = docOf(one.base);
   const { scores, total, rest, gap } = one.result;
   const best = scores.reduce((most, value, place) => (Math.abs(value) > Math.abs(scores[most]) ? place : most), 0);
   const sum = scores.reduce((all, value) => all + value, 0);
   return (
     <>
-      <h2 class="headline" data-test="headline">{say("tok_headline", { token: base?.info.queries.labels[best].replace(/^·/u, "") ?? String(best), share: signed(scores[best]), what: targetName(one.target!), total: number(total) })}</h2>
+      <h2 class="headline">{say("tok_headline", { token: base ? undotted(base.info.queries.labels[best]) : String(best), share: signed(scores[best]), what: targetName(one.target!), total: number(total) })}</h2>
       {base && <Inked info={base.info} values={scores} sign test="ink" />}
       <p class="small" data-test="sum">{say("tok_sum", {
         sum: number(sum), rest: number(rest), gap: number(gap), total: number(total) })}</p>
@@ -255,7 +245,7 @@ function RunList() {
   const listed = [...runs.value].reverse();
   return (
     <section class="runs" aria-label={say("runs")}>
-      <h3 class="row spread"><span>{say("runs")}</span> {start.value.home === "server" && <small class="quiet">{say("runs_kept")}</small>}</h3>
+      <h3 class="row spread"><span>{say("runs")}</span> {hasModel.value && <small class="quiet">{say("runs_kept")}</small>}</h3>
       <ol data-test="runs">
         {listed.map((one) => {
           const why = one.base === origin.value?.remote ? null : "stale_text";
@@ -265,7 +255,7 @@ function RunList() {
                 <bdi class={why ? "stale" : ""}>{changeName(one)}</bdi> <b>{brief(one)}</b>
               </button>
               {why && <span class="row"><em class="why small" title={one.text}>{say(why, { text: one.text })}</em>
-                {start.value.home === "server" && <Sign says={say("again")} disabled={running.value !== null} onClick={() => void again(one)}>↻</Sign>}</span>}
+                {hasModel.value && <Sign says={say("again")} disabled={running.value !== null} onClick={() => void again(one)}>↻</Sign>}</span>}
             </li>
           );
         })}
@@ -281,13 +271,13 @@ const named = (outcome: Outcome): string => `${outcome.what}/${outcome.place}`;
 function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome[] | undefined; labels: string[] }) {
   const all = new Map([...(after ?? []), ...before].map((outcome) => [named(outcome), outcome]));
   const places = [...all.values()].sort((a, b) => (a.place ?? -1) - (b.place ?? -1));
-  if (!places.length) return <div class="outcomes" data-test="outcomes" />;
+  if (!places.length) return <div class="outcomes" />;
   return (
-    <div class="outcomes" data-test="outcomes">
+    <div class="outcomes">
       <h2>{say("causes_before")}</h2><h2>{after ? say("causes_after") : ""}</h2>
       {places.map((outcome) => {
         const [was, is] = [before, after ?? []].map((list) => list.find((other) => named(other) === named(outcome)));
-        const stood = outcome.place === null || labels[outcome.place] === undefined || labels[outcome.place] === outcome.token ? null : labels[outcome.place].replace(/^·/u, "");
+        const stood = outcome.place === null || labels[outcome.place] === undefined || labels[outcome.place] === outcome.token ? null : undotted(labels[outcome.place]);
         return [
           <h3 key={named(outcome)}>
             {outcome.place === null ? outcome.what : say("causes_place", { what: outcome.what, place: outcome.place })}

@@ -1,11 +1,12 @@
 // One query meets one key: five numbers on a line, and, opened, every step from q and k to what the head writes.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { engine } from "../trace/engine";
 import type { Chain } from "../trace/chain";
 import { largestPlaces } from "../trace/strongest";
 import { written, type Written } from "../state/away";
-import { start } from "../model/remote";
+import { hasModel } from "../model/remote";
 import { cutEdge } from "./causes";
 import { Fill } from "./bar";
 import { Text } from "./name";
@@ -37,7 +38,8 @@ export function Cell() {
   const info = doc.value?.info;
   const words = shown.value;
   const { row: r, column: c } = rested.value;
-  const [current, setCurrent] = useState<Found | null>(null);
+  const found = useSignal<Found | null>(null);
+  const current = found.value;
   const { layer, head } = at.value;
   const [i, j] = [r === null ? undefined : stepped(words?.rows[r], state.query.value), c === null ? undefined : stepped(words?.columns[c], state.key.value)];
   const now = wanted.value && { ...wanted.value, mean: null };
@@ -45,7 +47,7 @@ export function Cell() {
   useEffect(() => {
     if (!now || !key || i === undefined || j === undefined) return;
     engine.ask("chain", { trace: now.doc.id, layer, head, i, j }, "chain")
-      .then(async (chain) => setCurrent({ chain, key, i, j, drawn: await cellAt(now, r!, c!), wrote: await written(now.doc, layer, head, i, j) }))
+      .then(async (chain) => { found.value = { chain, key, i, j, drawn: await cellAt(now, r!, c!), wrote: await written(now.doc, layer, head, i, j) }; })
       .catch(() => undefined);
   }, [key]);
   if (!info || !words) return null;
@@ -55,7 +57,7 @@ export function Cell() {
     return (
       <section class="panel cell empty" aria-label={say("cell")}>
         {ready && r !== null && c !== null
-          ? <p class="one" data-test="cell-line"><Text of={words.rows[r]} /> → <Text of={words.columns[c]} /> <span>{ready.chain.masked ? say("cell_masked") : say("cell_line", {
+          ? <p class="one"><Text of={words.rows[r]} /> → <Text of={words.columns[c]} /> <span>{ready.chain.masked ? say("cell_masked") : say("cell_line", {
             dot: number(ready.chain.dot, 2), score: number(ready.chain.score), weight: number(ready.chain.weight),
           })} {ofTokens(ready)}</span></p>
           : <p class="one" title={say("cell_pick")}>{say("cell_pick")}</p>}
@@ -68,6 +70,9 @@ export function Cell() {
 }
 
 const W = ({ of }: { of: string }) => <msub><mi>W</mi><mi mathvariant="normal">{of}</mi></msub>;
+
+/** Parts of a formula: numbers, names, and signs. */
+const formula = (text: string) => text.split(" ").map((part) => (/\d/.test(part) ? <mn>{part}</mn> : /[a-z∞]/.test(part) ? <mi>{part}</mi> : <mo>{part}</mo>));
 
 interface Shown { found: Found; from: Label; to: Label }
 
@@ -82,7 +87,7 @@ const Pair = ({ from, to }: { from: Label; to: Label }) => (
   tell("from_to", { token: <Text of={from} class="pin" />, text: <Text of={to} class="pin" /> })
 );
 
-const CutEdge = () => (start.value.home === "server" ? <button onClick={cutEdge} data-test="cut-edge">{say("causes_cut")}</button> : null);
+const CutEdge = () => (hasModel.value ? <button onClick={cutEdge} data-test="cut-edge">{say("causes_cut")}</button> : null);
 
 /** The five numbers. */
 function Line({ found, from, to }: Shown) {
@@ -143,23 +148,23 @@ function Opened({ found, from, to }: Shown) {
       <p class="quiet small">{ofTokens(found)} {isWord(stage) && say(stage)}</p>
       <div class="steps">
         <div class="vectors">
-          <Step n={1} {...open} title={say("s_q", { token: query })} says={say("s_q_says", { d })} formula={<math><mi>q</mi><mo>=</mo><mi>x</mi><W of="Q" /></math>}>
+          <Step n={1} {...open} title={say("s_q", { token: query })} says={say("s_q_says", { d })} formula={<math>{formula("q = x")}<W of="Q" /></math>}>
             <Bars values={chain.q} {...bands} kind="q" />
           </Step>
-          <Step n={2} {...open} title={say("s_k", { token: key })} says={say("s_k_says", { d })} formula={<math><mi>k</mi><mo>=</mo><mi>x</mi><W of="K" /></math>}>
+          <Step n={2} {...open} title={say("s_k", { token: key })} says={say("s_k_says", { d })} formula={<math>{formula("k = x")}<W of="K" /></math>}>
             <Bars values={chain.k} {...bands} kind="k" />
           </Step>
           <Step n={3} {...open} title={say("s_product")} says={say("s_agree", { n: agree, d })}
-            formula={<math><mi>q</mi><mo>·</mo><mi>k</mi><mo>=</mo><munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>0</mn></mrow><mn>{d - 1}</mn></munderover><msub><mi>q</mi><mi>i</mi></msub><msub><mi>k</mi><mi>i</mi></msub><mo>=</mo><mn data-test="dot">{number(chain.dot, 2)}</mn></math>}>
+            formula={<math>{formula("q · k =")}<munderover><mo>∑</mo><mrow>{formula("i = 0")}</mrow><mn>{d - 1}</mn></munderover><msub>{formula("q i")}</msub><msub>{formula("k i")}</msub><mo>=</mo><mn data-test="dot">{number(chain.dot, 2)}</mn></math>}>
             <Bars values={chain.product} {...bands} kind="p" axis />
             <p>{say("s_alone", { places: strongest.join(", "), terms: strongest.map((n) => number(chain.product[n], 2)).join(" + ").replace(/\+ −/g, "− "), sum: number(alone, 2), dot: number(chain.dot, 2) })}</p>
           </Step>
         </div>
         <div class="rest">
           <Step n={4} {...open} title={say("s_dot")} says={scaled ? say("s_dot_says") : ""}
-            formula={<math><mi>s</mi><mo>=</mo>{scaled
-              ? <><mfrac><mrow><mi>q</mi><mo>·</mo><mi>k</mi></mrow><msqrt><mn>{d}</mn></msqrt></mfrac><mo>=</mo><mfrac><mn>{number(chain.dot, 2)}</mn><mn>{number(Math.sqrt(d), 2)}</mn></mfrac></>
-              : <><mn>{number(chain.dot, 2)}</mn><mo>×</mo><mn>{number(chain.scale, 4)}</mn></>}{chain.terms.length > 0 && <><mo>+</mo><mn>{number(chain.terms.reduce((sum, { value }) => sum + value, 0))}</mn></>}
+            formula={<math>{formula("s =")}{scaled
+              ? <><mfrac><mrow>{formula("q · k")}</mrow><msqrt><mn>{d}</mn></msqrt></mfrac><mo>=</mo><mfrac>{formula(`${number(chain.dot, 2)} ${number(Math.sqrt(d), 2)}`)}</mfrac></>
+              : formula(`${number(chain.dot, 2)} × ${number(chain.scale, 4)}`)}{chain.terms.length > 0 && formula(`+ ${number(chain.terms.reduce((sum, { value }) => sum + value, 0))}`)}
             <mo>=</mo>{chain.masked ? <mi>−∞</mi> : <mn data-test="score">{number(chain.score)}</mn>}</math>}>
             {chain.bias !== 0 && <p>{say("s_bias", { bias: number(chain.bias) })}</p>}
             {chain.terms.length > 0 && <table class="terms"><tbody>{chain.terms.map(({ name, value }) => (
@@ -169,7 +174,7 @@ function Opened({ found, from, to }: Shown) {
             {chain.masked && <p>{say("cell_masked")}</p>}
           </Step>
           <Step n={5} {...open} title={say("s_softmax")} says={say("s_softmax_says", { n: info.keys.tokens.length - 1 })}
-            formula={<math><mi>p</mi><mo>=</mo><mfrac><msup><mi>e</mi><mi>s</mi></msup><mrow><munder><mo>∑</mo><mi>j</mi></munder><msup><mi>e</mi><msub><mi>s</mi><mi>j</mi></msub></msup></mrow></mfrac><mo>=</mo><mn data-test="weight">{number(chain.weight)}</mn></math>}>
+            formula={<math>{formula("p =")}<mfrac><msup>{formula("e s")}</msup><mrow><munder>{formula("∑ j")}</munder><msup><mi>e</mi><msub>{formula("s j")}</msub></msup></mrow></mfrac><mo>=</mo><mn data-test="weight">{number(chain.weight)}</mn></math>}>
             <table class="terms"><thead><tr><th>{say("t_key_word")}</th><th>{say("t_score")}</th><td /><th>{say("t_weight")}</th></tr></thead><tbody>{listed.map((n) => (
               <tr key={n} class={n === j ? "chosen" : ""}>
                 <td class="who"><bdi>{spelled(info.keys, n)}</bdi></td><td>{chain.scores[n] > -1e30 ? number(chain.scores[n], 2) : "–"}</td>
@@ -179,14 +184,14 @@ function Opened({ found, from, to }: Shown) {
             {chain.weights.length > listed.length && <tr class="quiet"><td class="who">{say("rest", { n: chain.weights.length - listed.length })}</td><td /><td /><td>{number(rest)}</td></tr>}</tbody></table>
             {chain.sink !== null && <p>{say("t_sink", { share: percent(chain.sink) })}</p>}
           </Step>
-          <Step n={6} {...open} title={say("s_value")} formula={<math><mi>p</mi><mi>v</mi></math>}
+          <Step n={6} {...open} title={say("s_value")} formula={<math>{formula("p v")}</math>}
             says={chain.v ? say("s_value_says", { d: chain.v.length, token: key }) : say("s_value_none")}>
             {chain.v && <Bars values={chain.v.map((x) => x * chain.weight)} bands={[]} kind="v" />}
           </Step>
           <Step n={7} {...open} title={say("s_writes")} says={size !== undefined && share !== undefined
             ? say("s_writes_says", { token: query, n: number(size, 2), share: percent(share) })
-            : say("s_writes_none")} formula={<math><mrow><mo>|</mo><mi>p</mi><mi>v</mi><W of="O" /><mo>|</mo></mrow>
-              {norm !== undefined && <><mo>=</mo><mn>{number(chain.weight)}</mn><mo>×</mo><mn data-test="norm">{number(norm, 2)}</mn><mo>=</mo><mn>{number(norm * chain.weight, 2)}</mn></>}</math>}>
+            : say("s_writes_none")} formula={<math><mrow>{formula("| p v")}<W of="O" /><mo>|</mo></mrow>
+              {norm !== undefined && <>{formula(`= ${number(chain.weight)} ×`)}<mn data-test="norm">{number(norm, 2)}</mn>{formula(`= ${number(norm * chain.weight, 2)}`)}</>}</math>}>
             {dModel !== undefined && norm !== undefined && <p class="quiet small">{say("s_added", { d: dModel, token: query })}</p>}
           </Step>
         </div>

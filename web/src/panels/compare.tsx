@@ -6,18 +6,19 @@ import { fullName, shortNames } from "../text/naming";
 import { byNumber } from "../heads/order";
 import { mean, pick, title } from "../heads/several";
 import { table } from "../heads/statistics";
-import { drawnOf, picture, wanted, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
+import { picture, rowsOf, wanted, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
 import { direction } from "../text/prose";
 import { TANGLE } from "../text/sentence";
-import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, row, shown, type Doc } from "../state/store";
-import { engine } from "../trace/engine";
+import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, shown, type Doc } from "../state/store";
 import { largestPlaces } from "../trace/strongest";
 import type { TraceInfo } from "../trace/trace";
 import { Fill } from "./bar";
+import { Centre } from "./centre";
 import { useFetched } from "./fetched";
 import { KeyLine } from "./keyline";
 import { Legend } from "./legend";
 import { LEAST, Matrix, numbersFrom } from "./matrix";
+import { Menu } from "./menu";
 import { pointed } from "./pointed";
 import { Ink, isOne, said as spelled } from "./ribbon";
 import { Sign } from "./sign";
@@ -28,7 +29,7 @@ const usePicture = (want: Wanted | null): Picture | null => useFetched(want ? wa
 
 /** Row r of a picture. */
 const useRow = (want: Wanted | null, r: number | null): Float32Array | null =>
-  useFetched(want && r !== null && r >= 0 ? `${wantedKey(want)} ${r}` : "", () => engine.ask("rows", { ...drawnOf(want!), view: want!.shown.view, from: r!, to: r! + 1, normed: false }));
+  useFetched(want && r !== null && r >= 0 ? `${wantedKey(want)} ${r}` : "", () => rowsOf(want!, r!));
 
 export async function openFile(file: File): Promise<void> {
   try {
@@ -37,7 +38,7 @@ export async function openFile(file: File): Promise<void> {
     state.other.value = placeOfDoc(found);
     state.pane.value = "compare";
   } catch (error) {
-    failure.value = say("file_refused", { why: `${file.name}: ${error instanceof Error ? error.message : String(error)}` });
+    failure.value = say("file_refused", { why: `${file.name}: ${reason(error)}` });
   }
 }
 
@@ -50,16 +51,10 @@ function Chooser({ name, holds, head, onText, onHead }: {
   return (
     <span class="slot">
       <b>{name}</b>
-      <select value={holds ? placeOfDoc(holds) : ""} aria-label={say("compare_text", { name })} title={holds ? fullName(holds) : ""} data-test={name === "A" ? "compare-a" : "compare-with"}
-        onChange={(event) => { if (event.currentTarget.value !== "") onText(Number(event.currentTarget.value)); }}>
-        {!holds && <option value="">{say("compare_none")}</option>}
-        {docs.value.map((tab, index) => <option key={tab.id} value={index}>{short[index]}</option>)}
-      </select>
-      {info && <select value={head ?? ""} aria-label={say("compare_head", { name })} data-test={`head-${name}`}
-        onChange={(event) => { const { layer, head } = headOf(info, Number(event.currentTarget.value)); onHead(layer, head); }}>
-        {head === null && <option value="">–</option>}
-        {Array.from({ length: info.layers.length * info.heads }, (_, n) => <option key={n} value={n}>{headLabel(info, n)}</option>)}
-      </select>}
+      <Menu value={holds ? placeOfDoc(holds) : ""} names={[...(holds ? [] : [""]), ...docs.value.keys()]} says={(index: number | "") => (index === "" ? say("compare_none") : short[index])}
+        aria-label={say("compare_text", { name })} title={holds ? fullName(holds) : ""} test={name === "A" ? "compare-a" : "compare-with"} onPick={(index) => { if (index) onText(Number(index)); }} />
+      {info && <Menu value={head ?? ""} names={[...(head === null ? [""] : []), ...Array(info.layers.length * info.heads).keys()]} says={(n: number | "") => (n === "" ? "–" : headLabel(info, n))}
+        aria-label={say("compare_head", { name })} test={`head-${name}`} onPick={(n) => { const { layer, head } = headOf(info, Number(n)); onHead(layer, head); }} />}
     </span>
   );
 }
@@ -96,7 +91,7 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
   const [token, text] = [(rows[here] ?? words.rows[r ?? -1])?.text, c === null ? "" : (columns[toA.columns.indexOf(c)] ?? words.columns[c]).text];
   return (
     <>
-      <h1 data-test="duel">{!token || !text ? say("ask_pin") : i < 0 || j < 0 ? say("compare_alone", { token: i < 0 ? token : text })
+      <h1>{!token || !text ? say("ask_pin") : i < 0 || j < 0 ? say("compare_alone", { token: i < 0 ? token : text })
         : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : way < 0 ? "more" : ""}>{x && y && `${short(x[c!])} → ${short(y[j])}`}</b></>}</h1>
       <p class="quiet">
         {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{columns[n].text}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
@@ -124,7 +119,7 @@ function Ribbons({ rows: [x, y], pinned: [one, other], names, b }: { rows: Rows;
   );
   return (
     <div class="row duel-words"><p class="quiet small">{names.map((name, n) => <bdi key={n} title={fullName(n ? b.doc : doc.value!)}>{name}</bdi>)}</p>
-      <div class="sentence small" role="listbox" tabIndex={0} aria-label={say(self ? "queries" : "keys")} dir={direction(words.columns)} {...pointed(self ? "row" : "column", words.columns)} data-test="duel-words">
+      <div class="sentence small" role="listbox" tabIndex={0} aria-label={say(self ? "queries" : "keys")} dir={direction(words.columns)} {...pointed(self ? "row" : "column", words.columns)}>
         {places.map((n) => {
           const [i, j] = [left[n], right[n]];
           const differs = i < 0 || j < 0 || marked(words.columns[i]) !== marked(b.shown.columns[j]);
@@ -208,7 +203,7 @@ export function Compare() {
       <Chooser name="B" holds={docB.value} head={b && b.n} onText={(index) => setB(index, state.otherLayer.value, state.otherHead.value)}
         onHead={(l, h) => setB(placeOfDoc(docB.value!), l, h)} />
       <label class="file button">{say("compare_open")}
-        <input type="file" accept=".safetensors" data-test="compare-file" onChange={(event) => {
+        <input type="file" accept=".safetensors" onChange={(event) => {
           const file = event.currentTarget.files?.[0];
           if (file) void openFile(file);
         }} />
@@ -222,22 +217,20 @@ export function Compare() {
         <Ribbons rows={looked} pinned={pinned} names={names} b={b} />
         {sides}
       </section>}
-      <div class="centre" id="head">
-        <section class="panel picture">
-          {!b && <h1 class="unseen">{say("pane_compare")}</h1>}
-          {!duel && sides}
-          {!duel ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
-            <div class="moved" data-test="difference">
-              <h2>{title()}, {names[1]} − {names[0]} <small>{[sums && say("compare_row"), numbersFrom.value > 0 && say("text_numbers", { n: short(LEAST) })].filter(Boolean).join(" · ")}</small></h2>
-              <Matrix picture={gap} wanted={minus} rows={both.rows} columns={both.columns} linked name={`${names[1]} − ${names[0]}`} toA={both.toA} />
-              <p class="row spread quiet small">
-                <span data-test="three">{one !== undefined && other !== undefined && <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></>}</span>
-                {gap && <Legend picture={gap} />}
-              </p>
-            </div>
-          )}
-        </section>
-      </div>
+      <Centre pane="picture">
+        {!b && <h1 class="unseen">{say("pane_compare")}</h1>}
+        {!duel && sides}
+        {!duel ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
+          <div class="moved">
+            <h2>{title()}, {names[1]} − {names[0]} <small>{[sums && say("compare_row"), numbersFrom.value > 0 && say("text_numbers", { n: short(LEAST) })].filter(Boolean).join(" · ")}</small></h2>
+            <Matrix picture={gap} wanted={minus} rows={both.rows} columns={both.columns} linked name={`${names[1]} − ${names[0]}`} toA={both.toA} />
+            <p class="row spread quiet small">
+              <span data-test="three">{one !== undefined && other !== undefined && <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></>}</span>
+              {gap && <Legend picture={gap} />}
+            </p>
+          </div>
+        )}
+      </Centre>
       {duel && <aside class="panel moves" aria-label={say("ask_change")}>
         <Moves rows={looked} names={names} b={b} />
         <MostMoved info={a.info} />

@@ -1,6 +1,6 @@
 // A dialog over the page: the browser traps the focus in it and restores it.
-import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import type { ComponentChildren } from "preact";
 import type { Signal } from "@preact/signals";
 import { say } from "../words";
 

@@ -37,7 +37,7 @@ export function EachHead({ run }: { run: Run }) {
   const small = order.filter(({ value }) => Math.abs(value) < SMALL * most).length;
   return (
     <>
-      <h2 class="headline" data-test="headline">{most === 0 ? say("eff_nothing") : say("eff_headline", { head: name(first), what: targetName(run.target!), change: `${number(base + first.value)} (${signed(first.value)})` })}{run.target?.aside && aside !== undefined ? ` · ${say(`aside_${run.target.aside}`)} ${number(aside)}` : ""}</h2>
+      <h2 class="headline">{most === 0 ? say("eff_nothing") : say("eff_headline", { head: name(first), what: targetName(run.target!), change: `${number(base + first.value)} (${signed(first.value)})` })}{run.target?.aside && aside !== undefined ? ` · ${say(`aside_${run.target.aside}`)} ${number(aside)}` : ""}</h2>
       <p class="quiet small">{say("eff_base", { base: number(base), n: count(order.length) })}{run.target?.kind === "embedding" ? ` · ${say("eff_projection")}` : ""}</p>
       {most > 0 && <>
         <Bars order={order} />
@@ -69,7 +69,7 @@ export function Bars({ order: bySize }: { order: Effect[] }) {
   const [up, down] = [1, -1].map((sign) => Math.max(...order.map(({ value }) => (Math.sign(value) === sign ? height(value) : 0))));
   const zero = (100 * down) / (up + down);
   return (
-    <div class="effects" role="img" data-test="bars" data-order={bySize.map(name).join(" ")} aria-label={bySize.slice(0, NAMED).map((effect) => `${name(effect)} ${signed(effect.value)}`).join(", ")}
+    <div class="effects" role="img" data-order={bySize.map(name).join(" ")} aria-label={bySize.slice(0, NAMED).map((effect) => `${name(effect)} ${signed(effect.value)}`).join(", ")}
       onClick={(event) => {
         const box = event.currentTarget.getBoundingClientRect();
         look(order[Math.floor(((event.clientX - box.left) / box.width) * order.length)]);
@@ -107,7 +107,7 @@ function Scatter({ order, most }: { order: Effect[]; most: number }) {
   const [x, y] = [(point: { weight: number }): number => LEFT + (WIDE - LEFT - 12) * (point.weight / end), ({ value }: { value: number }): number => HIGH - BELOW - (HIGH - BELOW - 14) * Math.sqrt(Math.abs(value) / most)];
   const words = { token: shown.value!.rows[row.value!].text, text: shown.value!.columns[column.value!].text };
   return (
-    <figure class="scatter" data-test="scatter">
+    <figure class="scatter">
       <svg width={WIDE} height={HIGH} role="img" aria-label={say("eff_weight")}>
         <path d={`M${LEFT} 6V${HIGH - BELOW}H${WIDE - 4}`} />
         {[0, 0.5, 1].map((at) => {

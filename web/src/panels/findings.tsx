@@ -61,12 +61,12 @@ export function Findings() {
   const every = info.findings ?? [];
   return (
     <section class="findings" aria-label={say("findings")}>
-      {!every.length && <p class="quiet small" data-test="no-findings">{say(info.findings ? "findings_none" : "findings_absent")}</p>}
+      {!every.length && <p class="quiet small">{say(info.findings ? "findings_none" : "findings_absent")}</p>}
       {every.map((finding, n) => {
         const { number, against } = evidence(finding);
         const here = isHere(info, finding);
         return (
-          <button key={n} class={`finding${here ? " here" : ""}`} aria-pressed={here} data-test="finding" data-kind={finding.kind} title={against} onClick={() => open(info, finding)}>
+          <button key={n} class={`finding${here ? " here" : ""}`} aria-pressed={here} data-kind={finding.kind} title={against} onClick={() => open(info, finding)}>
             <b>{phrase(info, finding)}</b> <small>{number}</small>
           </button>
         );

@@ -111,7 +111,7 @@ function Headline({ info, i, size, total, layers, found, beside, name }: View) {
   const [masked, flowed] = beside ? [first(0), first(1)] : [];
   return (
     <>
-      <h1 data-test="followed">{tell(!(j >= 0) ? "follow_nothing" : !(other >= 0) ? "follow_one" : before < layer ? "follow_then" : "follow_after", parts, numbers)}</h1>
+      <h1>{tell(!(j >= 0) ? "follow_nothing" : !(other >= 0) ? "follow_one" : before < layer ? "follow_then" : "follow_after", parts, numbers)}</h1>
       {j >= 0 && <p class="quiet" data-test="hardest">{say("follow_keeps", numbers)} {tell(hardest === bringer ? "follow_same" : "follow_looks", parts, {
         head: headLabel(info, hardest), weight: short(weight), share: short(share), best: headLabel(info, bringer), weight2: short(weight2), share2: short(share2),
       })} {masked !== undefined && <span data-test="beside">{tell(masked === j && flowed === j ? "follow_agree" : "follow_differ",

@@ -18,7 +18,7 @@ import { changed, coming, isUniform, known, STILL, table } from "../heads/statis
 import { wanted } from "../drawing/pictures";
 import { sifted } from "../heads/sifted";
 import { Adding } from "./adding";
-import { fresh, ink, sized, useStops } from "./canvas";
+import { fresh, ink, intoSight, sized, useStops } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
 import { wordAt, wordOf } from "../text/shown";
 import { HeadList } from "./headlist";
@@ -167,7 +167,7 @@ export function Grid() {
       context.globalAlpha = faded ? 0.18 : 1;
       context.textAlign = "center";
       if (!side || isFlat()) {
-        context.fillStyle = colour ? css(colour) : ink(canvas, "--track");
+        context.fillStyle = colour ? css(colour) : ink(canvas, "--line");
         if (side) context.fillRect(left, y, side, side);
         else context.fillRect(x, y, now.width, now.height);
       } else if (picture) {
@@ -244,7 +244,7 @@ export function Grid() {
       context.stroke();
     };
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
-    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--hover"), 2));
+    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--quiet"), 2));
     if (b) frame(b.n, ink(canvas, "--ink"), 2);
     const run = beside.value;
     const silent = run && group(run)?.heads;
@@ -255,7 +255,7 @@ export function Grid() {
     }
     frame(at.value.n, ink(canvas, silent ? "--ink" : "--pin"), silent ? 1 : 2);
     const hover = state.hoverHead.value;
-    if (hover !== null) frame(hover, ink(canvas, "--hover"), 1.5);
+    if (hover !== null) frame(hover, ink(canvas, "--quiet"), 1.5);
   }
 
   /** The head in view is seen, where a grid of very many layers scrolls; one that the ranking leads to, where the page does. */
@@ -264,7 +264,7 @@ export function Grid() {
     if (!info || !element || !width.value) return;
     const now = layout(info);
     const y = corner(now, drawn.value.indexOf(at.value.n))[1];
-    if (height.value && (y < element.scrollTop || y + now.down > element.scrollTop + element.clientHeight)) element.scrollTop = y - element.clientHeight / 2;
+    if (height.value) intoSight(element, y, now.down);
     if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
       const top = wrap.current!.getBoundingClientRect().top + y;
       if (top < 0 || top + now.down > innerHeight - (height.value ? 0 : BAR)) scrollBy(0, top - innerHeight / 2);
@@ -296,6 +296,7 @@ export function Grid() {
   const [low, high] = range.value;
   const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
   const every = everyRow(info.queries.tokens.length);
+  const all = info.layers.length * info.heads;
   const numbers = table.value?.[asked.value];
   const rankedName = say(state.order.value === "low" ? "ranked_low" : "ranked");
   const notes = [
@@ -340,15 +341,14 @@ export function Grid() {
         <button class="menu" title={say("ask_next")} onClick={() => goToNext(1)}>{say("next")} <kbd>e</kbd></button>
       </div>}
       {info.broken.size > 0 && <p class="note" data-test="broken">{say("broken_count", { n: count(info.broken.size) })}</p>}
-      {notes.length > 0 && <p class="quiet small">{notes.join(" · ")}</p>}
-      {info.awaited.size > 0 && <p class="quiet small" data-test="awaited">{say("coming", { n: count(info.layers.length * info.heads - info.awaited.size), all: count(info.layers.length * info.heads) })}</p>}
-      {info.ablated.length > 0 && <p class="quiet small">{say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") })}</p>}
-      {info.notes.length > 0 && <p class="quiet small" data-test="notes">{info.notes.join(" · ")}</p>}
+      {Object.entries({
+        every: notes.join(" · "),
+        awaited: info.awaited.size > 0 && say("coming", { n: count(all - info.awaited.size), all: count(all) }),
+        silenced: info.ablated.length > 0 && say("silenced", { heads: info.ablated.map((cell) => cell.join(".")).join(", ") }),
+        notes: info.notes.join(" · "),
+        part: part && say("grid_part", { layers: info.layerNumbers.join(", "), heads: [...new Set(info.headNumbers.map((numbers) => numbers.join(", ")))].join(" | ") }),
+      }).map(([test, text]) => text && <p key={test} class="quiet small" data-test={test}>{text}</p>)}
       {info.unrecorded.length > 0 && <p class="small">{say("unrecorded", { names: info.unrecorded.join("; ") })}</p>}
-      {part && <p class="quiet small" data-test="part">{say("grid_part", {
-        layers: info.layerNumbers.join(", "),
-        heads: [...new Set(info.headNumbers.map((numbers) => numbers.join(", ")))].join(" | "),
-      })}</p>}
     </section>
   );
 }
@@ -405,7 +405,7 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const looked = hovered ?? at.value.n;
   const value = table.value?.[asked.value]?.[looked];
   return (
-    <div class="reading" data-test="reading">
+    <div class="reading">
       {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" ? say("grid_axes") : isDuel.value && statisticUnit("change")}<span style={{ visibility: close ? "" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
         <b>{headLabel(info, looked)}</b>
         <span>{statisticName(isDuel.value || names.includes(asked.value) ? asked.value : "entropy")}</span>

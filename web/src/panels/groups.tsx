@@ -1,9 +1,9 @@
 // Groups of heads, silenced: one in words, all beside as many heads at random, and more and more heads.
 import { choose, group } from "../model/runs";
 import { numberName, targetName, type Group, type Result, type Run } from "../model/ask";
-import { start } from "../model/remote";
+import { hasModel } from "../model/remote";
 import * as state from "../state/state";
-import { docs } from "../state/store";
+import { docOf } from "../state/store";
 import { hasRibbon } from "../text/sentence";
 import { count, number, say, spoken, tell } from "../words";
 import { Inked } from "./inked";
@@ -24,18 +24,18 @@ export function Groups({ run }: { run: Run }) {
   const { kind, aside } = run.target!;
   const what = numberName(run.target!);
   const [, random, , lower] = one.drawn;
-  const text = docs.value.find(({ remote }) => remote === run.base);
+  const text = docOf(run.base);
   const ends = groups.flatMap(({ value, drawn, matched }) => [value, ...drawn.slice(0, 3), ...(matched ?? drawn).slice(0, 3)]);
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
   const x = (value: number): number => 6 + ((STRIP - 12) * (value - low)) / (high - low || 1);
   return (
     <div class="groups">
-      <h2 class="headline" data-test="headline">{tell("grp_headline", { group: <span class="pin">{groupName(one)}</span> }, {
+      <h2 class="headline">{tell("grp_headline", { group: <span class="pin">{groupName(one)}</span> }, {
         what, value: number(one.value), others: say(one.matched ? "grp_alike" : "grp_any"), random: number(one.matched?.[1] ?? random) })}</h2>
       <p class="quiet small" data-test="draws">{say("grp_draws", { base: number(base), n: count(draws), below: count(one.matched?.[3] ?? lower) })}{aside && kind !== "embedding" ? ` (${targetName(run.target!)})` : ""} {one.matched && say("grp_draws_any", { random: number(random), n: count(draws), lower: count(lower) })} {say("grp_moved", { sum: number(one.moved[1]), all: number(one.moved[0]) })}</p>
       {text && <div class={hasRibbon() ? "felt" : ""}><Inked info={text.info} values={one.turn} sign={false} test="turn" /></div>}
       <div class="sides">
-        <table data-test="groups">
+        <table>
           <tr><td /><th>{what}</th><th class="ends"><span>{end(low)}</span><span>{end(high)}</span></th></tr>
           {groups.map((each, n) => (
             <tr key={n} class={each === one ? "pin" : ""} onClick={() => { state.group.value = n; }}>
@@ -52,7 +52,7 @@ export function Groups({ run }: { run: Run }) {
         <Curve run={run} one={one} what={what} />
       </div>
       <p class="quiet small">{say("grp_key", { n: count(draws) })}</p>
-      {start.value.home === "server" && <p><button data-test="silence-group" onClick={() => choose({ ablate: one.heads.map((n) => [Math.floor(n / change[0].length), n % change[0].length]) })}>{say("grp_silence")}</button></p>}
+      {hasModel.value && <p><button data-test="silence-group" onClick={() => choose({ ablate: one.heads.map((n) => [Math.floor(n / change[0].length), n % change[0].length]) })}>{say("grp_silence")}</button></p>}
     </div>
   );
 }
@@ -69,7 +69,7 @@ function Curve({ run, one, what }: { run: Run; one: Group; what: string }) {
   const [n, every] = [one.heads.length, heads * Math.ceil(layers / TICKS)];
   const right = n > (layers * heads) / 2;
   return (
-    <figure class="curve" data-test="curve">
+    <figure class="curve">
       <svg width={WIDE} height={HIGH} role="img" aria-label={`${say("grp_curve")}: ${curve.map(([at, value]) => `${at}: ${short(value)}`).join(", ")}`}>
         {[low, (low + high) / 2, high].map((value) => <><path class="line" d={`M${LEFT} ${y(value)}H${WIDE - RIGHT}`} /><text x={LEFT - 4} y={y(value) + 4} text-anchor="end">{end(value)}</text></>)}
         {Array.from({ length: Math.floor((layers * heads) / every) + 1 }, (_, at) => <text x={x(at * every)} y={HIGH - BELOW + 15} text-anchor="middle">{at * every}</text>)}

@@ -1,6 +1,6 @@
 // The selected head: lines and matrix, their options, and the steps of a cell below.
-import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import { remarks, sentencesOf } from "../drawing/caption";
 import { count, number, percent, say } from "../words";
 import * as state from "../state/state";
@@ -8,11 +8,12 @@ import { computing, current, progress, rowNumbers, wanted } from "../drawing/pic
 import { gather, mean, memberColour, members, overlaid, takeLayer, title } from "../heads/several";
 import { overlaidRows } from "../drawing/overlay";
 import { at, doc, headLabel, headName, lookedColumn, lookedRow, shown } from "../state/store";
+import { Centre } from "./centre";
 import { Lines, linesCut } from "./lines";
 import { Lost } from "./lost";
 import { Legend } from "./legend";
 import { Menu } from "./menu";
-import { requestZoom } from "./map";
+import { zooming } from "./map";
 import { cellsInPixel, Matrix, numbersFrom } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
 import { changeName } from "../model/ask";
@@ -44,58 +45,56 @@ export function HeadPane() {
   const [hasLines, hasMatrix] = [["both", "lines"].includes(state.mode.value), ["both", "matrix"].includes(state.mode.value)];
   const badges = [made && changeName(made), ...remarks(), mean.value && say("mean_note")].filter(Boolean);
   return (
-    <div class="centre" id="head">
-      <section class="panel picture">
-        <div class="row heading">
-          <h1 data-test="head">{title()}</h1>
-          <span class="quiet small">{say("picture_says", headName(info, at.value))}{direction(words.columns) === "rtl" && ` · ${say("picture_rtl")}`}</span>
-          <Finder />
-          <ToolsButton />
-        </div>
-        {toolsOpen.value && <div class="row tools">
-          <Switch held={state.mode} names={state.MODES} says={(name) => say(`mode_${name}`)} test="mode" />
-          {state.mode.value === "text" ? <TextTools /> : state.mode.value !== "matrix" && (
-            <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
-              onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
-          )}
-          {hasPair && <Menu value={state.filter.value} aria-label={say("filter")} names={state.FILTERS} says={(name: state.Filter) => say(`filter_${name}`)} test="filter"
-            onPick={(name) => { state.filter.value = name as state.Filter; state.box.value = null; }} />}
-          <Tick on={!state.special.value} says={say("hide_special")} test="special" onTick={() => state.toggle(state.special)} />
-          <Tick on={state.merged.value} says={say("merge")} test="words" onTick={() => state.toggle(state.merged)} />
-          {info.hasNorms && <Tick on={state.normed.value} says={say("normed")} test="normed" title={say("normed_hint")} onTick={() => { state.normed.value = !state.normed.value; }} />}
-          <button data-test="mean-layer" onClick={takeLayer}>{say("mean_layer", { l: info.layerNumbers[at.value.layer] })}</button>
-          {hasMatrix && <span class="row">
-            <Sign says={say("zoom_in")} onClick={() => requestZoom(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => requestZoom(1 / 0.6)}>−</Sign>
-            <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>0</Sign>
-          </span>}
-          <button class={tableOpen.value ? "on" : ""} aria-pressed={tableOpen.value} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>{say("table")} <kbd>t</kbd></button>
+    <Centre pane="picture">
+      <div class="row heading">
+        <h1 data-test="head">{title()}</h1>
+        <span class="quiet small">{say("picture_says", headName(info, at.value))}{direction(words.columns) === "rtl" && ` · ${say("picture_rtl")}`}</span>
+        <Finder />
+        <ToolsButton />
+      </div>
+      {toolsOpen.value && <div class="row tools">
+        <Switch held={state.mode} names={state.MODES} says={(name) => say(`mode_${name}`)} test="mode" />
+        {state.mode.value === "text" ? <TextTools /> : state.mode.value !== "matrix" && (
+          <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
+            onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
+        )}
+        {hasPair && <Menu value={state.filter.value} aria-label={say("filter")} names={state.FILTERS} says={(name: state.Filter) => say(`filter_${name}`)} test="filter"
+          onPick={(name) => { state.filter.value = name as state.Filter; state.box.value = null; }} />}
+        <Tick on={!state.special.value} says={say("hide_special")} test="special" onTick={() => state.toggle(state.special)} />
+        <Tick on={state.merged.value} says={say("merge")} test="words" onTick={() => state.toggle(state.merged)} />
+        {info.hasNorms && <Tick on={state.normed.value} says={say("normed")} test="normed" title={say("normed_hint")} onTick={() => { state.normed.value = !state.normed.value; }} />}
+        <button data-test="mean-layer" onClick={takeLayer}>{say("mean_layer", { l: info.layerNumbers[at.value.layer] })}</button>
+        {hasMatrix && <span class="row">
+          <Sign says={say("zoom_in")} onClick={() => zooming.by(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => zooming.by(1 / 0.6)}>−</Sign>
+          <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>0</Sign>
+        </span>}
+        <button class={tableOpen.value ? "on" : ""} aria-pressed={tableOpen.value} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>{say("table")} <kbd>t</kbd></button>
+      </div>}
+      <Together />
+      <div class={`views ${state.mode.value}`}>
+        {state.mode.value === "text" && <TextView />}
+        {hasMatrix && <div class="view">
+          <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns} linked
+            name={`${say("mode_matrix")}: ${title()}`} />
         </div>}
-        <Together />
-        <div class={`views ${state.mode.value}`}>
-          {state.mode.value === "text" && <TextView />}
-          {hasMatrix && <div class="view">
-            <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns} linked
-              name={`${say("mode_matrix")}: ${title()}`} />
-          </div>}
-          {hasLines && <div class="view lined">
-            <Lines />
-          </div>}
-          {tableOpen.value && <NumberTable />}
-          {picture && picture.every > 1 && state.mode.value !== "lines" && <p class="sampled" data-test="sampled">{say("sampled", { n: count(picture.every) })}</p>}
-          <Lost />
-        </div>
-        <div class="badges" data-test="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</div>
-        <div class="row spread status">
-          {state.mode.value === "text" ? <TextNote /> : <Status />}
-          <span class="row scales">
-            <Progress />
-            {/* it keeps its room: were it to come and go, the cells' size would follow, and it them */}
-            {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "" : "hidden" }}>{say("text_numbers", { n: short(numbersFrom.value || 0.1) })}</span>}
-            {picture && <Legend picture={picture} />}
-          </span>
-        </div>
-      </section>
-    </div>
+        {hasLines && <div class="view lined">
+          <Lines />
+        </div>}
+        {tableOpen.value && <NumberTable />}
+        {picture && picture.every > 1 && state.mode.value !== "lines" && <p class="sampled">{say("sampled", { n: count(picture.every) })}</p>}
+        <Lost />
+      </div>
+      <div class="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</div>
+      <div class="row spread status">
+        {state.mode.value === "text" ? <TextNote /> : <Status />}
+        <span class="row scales">
+          <Progress />
+          {/* it keeps its room: were it to come and go, the cells' size would follow, and it them */}
+          {hasMatrix && <span class="quiet small" style={{ visibility: numbersFrom.value > 0 ? "" : "hidden" }}>{say("text_numbers", { n: short(numbersFrom.value || 0.1) })}</span>}
+          {picture && <Legend picture={picture} />}
+        </span>
+      </div>
+    </Centre>
   );
 }
 
@@ -121,7 +120,7 @@ function Together() {
   const weights = r === null || c === null ? [] : overlaidRows.value.map((rowAt) => rowAt(r)?.[c]);
   const whole = members.value.length > MOST;
   return (
-    <div class="row together" data-test="together">
+    <div class="row together">
       <Switch held={state.blend} names={state.BLENDS} says={(name) => say(`blend_${name}`)} test="blend" />
       {members.value.map(([layer, head]) => layer * info.heads + head).slice(0, MOST).map((member, n) => (
         <button key={member} class="member" title={say("member_drop", { head: headLabel(info, member) })} data-head={headLabel(info, member)} data-weight={weights[n]} onClick={() => gather(member)}>
@@ -130,7 +129,7 @@ function Together() {
       ))}
       {whole && <span class="quiet">+{count(members.value.length - MOST)}</span>}
       {overlaid.value.length > 0 && state.mode.value !== "lines" && <span class="quiet small">{say("over_note", { head: headLabel(info, at.value.n) })}</span>}
-      <Sign class="plain" says={say("together_clear")} data-test="together-clear" onClick={() => { state.several.value = state.NONE; }}>×</Sign>
+      <Sign class="plain" says={say("together_clear")} onClick={() => { state.several.value = state.NONE; }}>×</Sign>
     </div>
   );
 }
@@ -148,7 +147,7 @@ function Status() {
   const value = numbers && c !== null && c < numbers.length ? numbers[c] : null;
   const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
   return (
-    <span class="under" data-test="status" aria-live="polite">
+    <span class="under" aria-live="polite">
       {r !== null && words.rows[r] && <><Text of={words.rows[r]} /><i>{r}</i></>}
       {c !== null && words.columns[c] && <><span>→</span><Text of={words.columns[c]} /><i>{c}</i></>}
       {value !== null && <b data-test="value">{hidden ? say("cell_masked") : number(value)}</b>}

@@ -1,4 +1,5 @@
 // A text with ink behind its tokens, a number each, and the numbers of the strongest.
+import { undotted } from "../text/shown";
 import type { Doc } from "../state/store";
 import { number } from "../words";
 import { signed } from "../model/ask";
@@ -21,7 +22,7 @@ export function Inked({ info, values, sign, test }: { info: Doc["info"]; values:
           goesOn ? "" : " ",
           <span key={place} class={special[place] ? "special" : ""} title={`${place}: ${info.queries.tokens[place]} ${figure}`} data-value={value}
             style={{ background: `color-mix(in oklab, var(${value < 0 ? "--less" : "--more"}) ${(FULL * share).toFixed(1)}%, transparent)` }}>
-            <bdi>{labels[place]?.replace(/^·/u, "")}</bdi>{share >= WRITTEN && <sup>{figure}</sup>}
+            <bdi>{undotted(labels[place] ?? "")}</bdi>{share >= WRITTEN && <sup>{figure}</sup>}
           </span>,
         ];
       })}

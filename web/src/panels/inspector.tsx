@@ -1,4 +1,5 @@
 // Properties of the selected head, and of the hovered or pinned token.
+import { useEffect, useRef } from "preact/hooks";
 import { css, inkOn, sequentialAt } from "../drawing/colour";
 import { entropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
@@ -18,7 +19,6 @@ import { statisticName, statisticUnit } from "../heads/catalog";
 import { targetName } from "../model/ask";
 import { effectAbout } from "../model/runs";
 import { signal, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
 import { HeadList } from "./headlist";
 import { KeyLine } from "./keyline";
 import { short } from "./slots";
@@ -75,7 +75,7 @@ export function Inspector() {
   return (
     <section class="panel inspector" aria-label={title} ref={panel}>
       <h2>{title}</h2>
-      <p class="habit" data-test="habit">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : <Habit picture={fresh} />}</p>
+      <p class="habit">{info.broken.has(n) ? say("broken_says") : isUniform(info, n) ? say("near_uniform_says") : <Habit picture={fresh} />}</p>
       <Beside info={info} />
       <table class="facts">
         <tbody>
@@ -151,7 +151,7 @@ function Blocks({ picture }: { picture: Picture | null }) {
   if (!picture?.full || state.normed.value || !seams(rows).length || !seams(columns).length) return null;
   const names = [say("text_a"), say("text_b"), say("blocks_special")];
   return (
-    <table class="blocks" data-test="blocks">
+    <table class="blocks">
       <thead><tr><th>{say("blocks")}</th>{names.map((name) => <th key={name} scope="col">{name}</th>)}</tr></thead>
       <tbody>{blocksOf(picture.full, rows, columns).map((shares, text) => (
         <tr key={text}><th scope="row">{names[text]}</th>{shares.map((share, to) => {
@@ -204,7 +204,7 @@ function Looks({ most }: { most: number }) {
         {looked === null ? say("pick") : say("looks_at", { token: shown.value!.rows[looked]?.text ?? "" })}
         <small>
           {numbers && !state.normed.value ? say("row_entropy", { n: number(entropy(numbers), 2) }) : ""}
-          {keys > 0 && <span class="cutline" data-test="cut">{say(keys === 1 ? "cut_key" : "cut_keys", { n: count(keys), share: percent(state.mass.value) })}</span>}
+          {keys > 0 && <span class="cutline">{say(keys === 1 ? "cut_key" : "cut_keys", { n: count(keys), share: percent(state.mass.value) })}</span>}
         </small>
       </h2>
       <Ranked numbers={numbers} most={most} />
@@ -223,7 +223,7 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
   const cut = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
   const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.slice(0, lines.value).reduce((sum, c) => sum + numbers[c], 0) : 0;
   return (
-    <ol class="ranked" data-test="ranked">
+    <ol class="ranked">
       {Array.from({ length: KEYS }, (_, place) => {
         const c = order[place];
         if (c === undefined || !numbers || !words.columns[c]) return <li key={place}>&nbsp;</li>;

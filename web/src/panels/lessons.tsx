@@ -15,7 +15,7 @@ export function Lessons() {
         <li><b>{say("lesson_row")}</b> {say("lesson_row_says")}</li>
         <li><b>{say("lesson_heads")}</b> {say("lesson_heads_says")}</li>
       </ol>
-      <button data-test="lessons-read" onClick={() => { read.value = true; keep("lessons", true); }}>{say("lessons_read")}</button>
+      <button onClick={() => { read.value = true; keep("lessons", true); }}>{say("lessons_read")}</button>
     </section>
   );
 }

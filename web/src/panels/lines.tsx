@@ -2,21 +2,20 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { strongestKeys } from "../trace/strongest";
-import { engine } from "../trace/engine";
 import { maskOf } from "../text/masking";
 import { number, say } from "../words";
 import * as state from "../state/state";
-import { current, drawnOf, mostOf, rowNumbers, wanted, wantedKey } from "../drawing/pictures";
+import { current, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
 import { column, doc, lookedRow, row, shown } from "../state/store";
-import { memo } from "./memo";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
+import { memo } from "./memo";
 import { overlaidRows, type RowAt } from "../drawing/overlay";
-import { fresh, heard, ink, sized, useStops } from "./canvas";
+import { fresh, heard, ink, intoSight, sized, useStops } from "./canvas";
 import { Name } from "./name";
 import { pointed } from "./pointed";
 import { short } from "./slots";
-import { isQuiet, type Label } from "../text/shown";
+import { isIn, isQuiet, type Label } from "../text/shown";
 
 /** Of a line: the least, and the most that it grows to where the text is short. */
 const HEIGHT = 22;
@@ -97,7 +96,7 @@ export function Lines() {
         const at = Number((token as HTMLElement).dataset.at);
         token.classList.toggle("hovered", at === hovered);
         token.classList.toggle("pinned", at === pinned);
-        const chosen = Boolean(labels?.[at]?.tokens.some((place) => set.includes(place)));
+        const chosen = isIn(labels?.[at], set);
         token.classList.toggle("chosen", chosen);
         const selected = String(chosen || at === pinned);
         if (token.getAttribute("aria-selected") !== selected) token.setAttribute("aria-selected", selected);
@@ -120,13 +119,7 @@ export function Lines() {
 
   /** Scroll the pinned query into view. */
   function follow(): void {
-    const r = row.value;
-    const element = scroller.current;
-    if (r === null || !element) return;
-    const y = r * lineHeight.value;
-    if (y < element.scrollTop || y + lineHeight.value > element.scrollTop + element.clientHeight) {
-      element.scrollTop = Math.max(0, y - element.clientHeight / 2);
-    }
+    if (row.value !== null && scroller.current) intoSight(scroller.current, row.value * lineHeight.value, lineHeight.value);
   }
 
   /** The visible tokens of a side, with a margin: [from, to). */
@@ -142,10 +135,7 @@ export function Lines() {
     const [from, to] = range(now.shown.rows.length);
     const key = wantedKey(now);
     if (strip.peek()?.key === key && strip.peek()!.from === from && strip.peek()!.to === to) return;
-    engine
-      .ask("rows", { ...drawnOf(now), view: now.shown.view, from, to, normed: now.normed }, "strip")
-      .then((data) => { strip.value = { key, from, to, data }; })
-      .catch(() => undefined);
+    rowsOf(now, from, to, "strip").then((data) => { strip.value = { key, from, to, data }; }, () => undefined);
   }
 
   function draw(): void {
@@ -247,15 +237,10 @@ export function Lines() {
   const [top, bottom] = range(words.rows.length);
   const [first, last] = range(words.columns.length);
   const height = lineHeight.value;
-  /** A line's end comes into sight. */
-  const show = (at: number): void => {
-    const element = scroller.current!;
-    element.scrollTop = Math.max(0, at * height - element.clientHeight / 2);
-  };
   const edge = (side: "up" | "down") => edges.value[side].length > 0 && (
     <div class={`edge ${side}`}>
       {edges.value[side].map(({ column: at, weight }) => words.columns[at] && (
-        <button key={at} data-test="edge" data-column={at} data-weight={weight} title={say("edge", { token: words.columns[at].text, weight: number(weight) })} onClick={() => show(at)}>
+        <button key={at} data-column={at} data-weight={weight} title={say("edge", { token: words.columns[at].text, weight: number(weight) })} onClick={() => intoSight(scroller.current!, at * height)}>
           {side === "up" ? "↑" : "↓"} <bdi>{words.columns[at].text}</bdi> <small>{at}</small> <b>{short(weight)}</b>
         </button>
       ))}

@@ -12,12 +12,12 @@ export function Live() {
   const [text, second] = texts.value;
   const one = first();
   return (
-    <section class="live" data-test="live">
+    <section class="live">
       <div class="boxes">
         <Box text={text} slot={0} label={say("live_typed")} />
         {second !== null && <Box text={second} slot={1} label={say("live_second")} />}
         <Sign says={say(second === null ? "live_add" : "live_drop")} data-test="live-compare" onClick={() => void compare(second === null)}>{second === null ? "+" : "−"}</Sign>
-        <span class="quiet measured" data-test="live-took" data-turn={took.value?.turn} data-ms={took.value?.ms}>{took.value ? say("live_measured", { n: took.value.tokens, ms: Math.round(took.value.ms) }) : say("live_private")}</span>
+        <span class="quiet measured" data-turn={took.value?.turn} data-ms={took.value?.ms}>{took.value ? say("live_measured", { n: took.value.tokens, ms: Math.round(took.value.ms) }) : say("live_private")}</span>
       </div>
       <div class="row spread">
         <div class="row examples">
@@ -26,7 +26,7 @@ export function Live() {
         </div>
         <label class="small"><input type="checkbox" data-test="live-keep" checked={kept.value} onChange={(event) => { kept.value = event.currentTarget.checked; }} /> {say("live_keep")}</label>
       </div>
-      <div class="guess row" data-test="live-guess">
+      <div class="guess row">
         {one && <Guesses one={one} />}
         <Silence />
         {silent.value.length > 0 && <button data-test="live-all" onClick={() => void silence([])}>{say("live_all")}</button>}
@@ -95,7 +95,7 @@ function Cosine() {
   if (!now) return null;
   const most = Math.max(...now.shares.flat().map(Math.abs));
   return (
-    <div class="cosine" data-test="live-cosine">
+    <div class="cosine">
       <h2>{say("live_cosine")} <b>{now.cosine.toFixed(3)}</b> <small class="quiet">{say("live_made")}</small></h2>
       {now.shares.map((shares, side) => (
         <p key={side}>{shares.map((share, at) => (

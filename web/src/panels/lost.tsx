@@ -9,7 +9,7 @@ export function Lost() {
   // another head's picture under this one's name would be wrong
   const nothing = !wanted.value || !current.value?.key.endsWith(wantedKey(wanted.value));
   return (
-    <p class={`lost${nothing ? " nothing" : ""}`} role="alert" data-test="lost">
+    <p class={`lost${nothing ? " nothing" : ""}`} role="alert">
       <span>{lost.value}</span> <button onClick={() => { tries.value++; }}>{say("try_again")}</button>
     </p>
   );

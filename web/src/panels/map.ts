@@ -1,7 +1,6 @@
 // A matrix as a map: positions of its cells on the screen, zooming, the visible part.
-import { signal } from "@preact/signals";
 import { columnsOf, poolRow } from "../trace/parts";
-import type { Picture } from "../drawing/pictures";
+import type { Picture, Window } from "../drawing/pictures";
 import type { Box } from "../state/state";
 
 /** Around the cells: for labels; at the right, for the last column's, which is slanted. */
@@ -74,7 +73,7 @@ export function zoomed(g: Geometry, picture: Picture, width: number, height: num
 }
 
 /** Visible rows and columns [..): top, bottom, left, right. */
-export function visible(g: Geometry, picture: Picture): [number, number, number, number] {
+export function visible(g: Geometry, picture: Picture): Window {
   return [
     Math.floor(g.row), Math.min(picture.rows, Math.ceil(g.row + g.height / g.cell)),
     Math.floor(g.column), Math.min(picture.columns, Math.ceil(g.column + g.width / g.cell)),
@@ -98,9 +97,5 @@ export function pool(
   return { data: out, height: h, width: w };
 }
 
-/** Zoom by the keyboard, with the factor by which the visible span changes. */
-export const zoomRequest = signal<{ factor: number; serial: number } | null>(null);
-
-export function requestZoom(factor: number): void {
-  zoomRequest.value = { factor, serial: (zoomRequest.peek()?.serial ?? 0) + 1 };
-}
+/** Changes the visible span of the matrix on the screen by a factor. */
+export const zooming = { by: (_factor: number): void => undefined };

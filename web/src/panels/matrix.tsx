@@ -2,16 +2,15 @@
 import { useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { colourOf, inkOn } from "../drawing/colour";
-import { askOf, mostOf, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
-import { isQuiet, isUpright, placed, seams, type Label } from "../text/shown";
+import { cellsOf, mostOf, wantedKey, type Picture, type Wanted, type Window } from "../drawing/pictures";
+import { isIn, isQuiet, isUpright, placed, seams, type Label } from "../text/shown";
 import { maskOf } from "../text/masking";
 import * as state from "../state/state";
 import { column, row, shown } from "../state/store";
-import { engine } from "../trace/engine";
 import { letters } from "../words";
 import { blit, fitted, fresh, heard, ink, sized, useStops } from "./canvas";
 import { change, short } from "./slots";
-import { around, geometry, LABELS, pool, SLANT, spaced, visible, zoomed, zoomRequest, type Geometry, type Margins } from "./map";
+import { around, geometry, LABELS, pool, SLANT, spaced, visible, zoomed, zooming, type Geometry, type Margins } from "./map";
 
 interface Props {
   picture: Picture | null;
@@ -36,7 +35,7 @@ export interface Places {
 }
 
 /** What of the linked matrix is seen: top, bottom, left, right. */
-export const partSeen = signal<[number, number, number, number] | null>(null);
+export const partSeen = signal<Window | null>(null);
 /** Cells of the linked matrix per pixel of the screen, if more than one. */
 export const cellsInPixel = signal(1);
 /** The least weight that the linked matrix writes into its cells; 0 where it writes all, or none. */
@@ -61,7 +60,7 @@ const UPRIGHT = 13;
 /** Pixels of a cell that has room for a number. */
 const NUMBERED = 20;
 
-interface Tile { data: Float32Array; height: number; width: number; box: [number, number, number, number]; key: string }
+interface Tile { data: Float32Array; height: number; width: number; box: Window; key: string }
 
 export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Props) {
   const room = useMemo(() => margins(rows, columns), [rows, columns]);
@@ -94,6 +93,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
 
   useStops(() => {
     const element = wrap.current!;
+    if (linked) zooming.by = keyed;
     const measure = (): void => { size.value = { width: element.clientWidth, height: element.clientHeight }; };
     const wheel = (event: WheelEvent): void => {
       event.preventDefault();
@@ -108,18 +108,16 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
       effect(() => draw()),
       effect(() => overlay()),
       effect(() => refine()),
-      linked ? effect(() => void (zoomRequest.value && keyed(zoomRequest.value))) : () => undefined,
     ];
   });
 
-  function keyed(request: { factor: number; serial: number }): void {
-    queueMicrotask(() => {
-      const g = seen.peek();
-      if (!g) return;
-      const r = row.peek() ?? g.row + g.height / g.cell / 2;
-      const c = column.peek() ?? g.column + g.width / g.cell / 2;
-      zoom(request.factor, g.left + (c + 0.5 - g.column) * g.cell, g.top + (r + 0.5 - g.row) * g.cell);
-    });
+  /** By a key or a button: around the pinned cell, else the middle. */
+  function keyed(factor: number): void {
+    const g = wrap.current && seen.peek();
+    if (!g) return;
+    const r = row.peek() ?? g.row + g.height / g.cell / 2;
+    const c = column.peek() ?? g.column + g.width / g.cell / 2;
+    zoom(factor, g.left + (c + 0.5 - g.column) * g.cell, g.top + (r + 0.5 - g.row) * g.cell);
   }
 
   function zoom(factor: number, x: number, y: number): void {
@@ -173,12 +171,12 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     const masked = want && g.cell >= 6 && !want.minus ? maskOf(want.doc.info, want.layer, want.mean) : null;
     // a hidden key has no weight: the pane's ground, and no number
     const hidden = (r: number, c: number): boolean => masked !== null && masked(down[r], across[c], at(r, c) ?? 1);
-    context.fillStyle = ink(canvas, "--track");
+    context.fillStyle = ink(canvas, "--line");
     if (masked) {
       for (let r = top; r < bottom; r++) for (let c = left; c < right; c++) if (hidden(r, c)) context.fillRect(x(c), y(r), g.cell, g.cell);
     }
     if (g.cell >= 12) {
-      context.strokeStyle = ink(canvas, "--ground");
+      context.strokeStyle = ink(canvas, "--panel");
       context.globalAlpha = 0.55;
       context.lineWidth = 1;
       context.beginPath();
@@ -276,10 +274,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
       context.lineWidth = line;
       context.strokeRect(left, top, width, height);
     };
-    const [pin, hover] = [ink(canvas, "--pin"), ink(canvas, "--hover")];
+    const [pin, hover] = [ink(canvas, "--pin"), ink(canvas, "--quiet")];
     const { rows: down, columns: across } = props.current;
     const chosen = (labels: Label[] | undefined, place: number | null, set: readonly number[]): boolean =>
-      place !== null && Boolean(labels?.[place]?.tokens.some((token) => set.includes(token)));
+      place !== null && isIn(labels?.[place], set);
     context.fillStyle = pin;
     // chosen sets: a bar at the side of their rows and above their columns
     down.forEach((_, n) => { if (chosen(words?.rows, atA("rows", n), state.from.value)) context.fillRect(g.left - 1, y(n), 3, cell); });
@@ -301,12 +299,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     const ratio = devicePixelRatio || 1;
     const height = Math.min(bottom - top, Math.round(g.height * ratio));
     const width = Math.min(right - left, Math.round(g.width * ratio));
-    engine
-      .ask("tile", {
-        ...askOf(want), box, height, width,
-      }, `detail ${name}`)
-      .then((data) => { detail.value = { data, height, width, box, key: now.key }; })
-      .catch(() => undefined);
+    cellsOf(want, box, height, width, `detail ${name}`).then((data) => { detail.value = { data, height, width, box, key: now.key }; }, () => undefined);
   }
 
   const drag = useRef<{ x: number; y: number; row: number; column: number; moved: boolean } | null>(null);

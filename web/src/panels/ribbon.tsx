@@ -6,7 +6,7 @@ import { sides } from "../heads/asking";
 import { maskOf } from "../text/masking";
 import { current, mostOf, rowNumbers } from "../drawing/pictures";
 import { direction, prose, type Piece } from "../text/prose";
-import { isQuiet, isUnspaced, seams, type Label, type Shown } from "../text/shown";
+import { isIn, isQuiet, isUnspaced, seams, type Label, type Shown } from "../text/shown";
 import type { Axis, TraceInfo } from "../trace/trace";
 import { paper } from "../state/appearance";
 import * as state from "../state/state";
@@ -17,7 +17,7 @@ import { Adding } from "./adding";
 import { sized, useStops } from "./canvas";
 import { TextBox } from "./textbox";
 import { beside, felt } from "../model/runs";
-import { start } from "../model/remote";
+import { hasModel, start } from "../model/remote";
 import { pointed } from "./pointed";
 import { short } from "./slots";
 
@@ -38,7 +38,7 @@ const HIGH = 800;
 export function Ribbon() {
   const [words, info] = [shown.value, doc.value?.info];
   if (!words || !info) return null;
-  const server = start.value.home === "server" && !start.value.model;
+  const server = hasModel.value && !start.value.model;
   const looks = lookedRow.value === null ? undefined : words.rows[lookedRow.value]?.text;
   const one = isOne(words, info);
   return (
@@ -174,7 +174,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
         const n = place + (second && seam!);
         const value = now?.[n];
         const hides = masked?.(shown.value!.rows[lookedRow.value!], label, value ?? 1) ?? false;
-        const asked = set.value.length > 0 && label.tokens.some((token) => set.value.includes(token));
+        const asked = isIn(label, set.value);
         const classes = `said-word${isQuiet(label) ? " special" : ""}${label.continues ? " on" : isClose(n) ? " close" : ""}${(looks ? lookedRow : lookedColumn).value === n ? " looking" : ""}${side === "both" && lookedColumn.value === n ? " seen" : ""}${asked ? " chosen" : ""}${hides ? " ahead" : ""}`;
         return (
           <span key={n} id={`word-${side}-${n}`} class={classes} role="option" aria-selected={pinned.value === n || asked} data-at={n} data-weight={value} title={label.title}>

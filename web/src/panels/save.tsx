@@ -27,5 +27,5 @@ export function Save() {
 /** The pinned numbers in Python. */
 function Code() {
   const code = inPython();
-  return <><p class="row spread">Python <button data-test="copy-python" onClick={() => void navigator.clipboard.writeText(code).then(() => { state.status.value = say("copied_code"); }, () => undefined)}>{say("copy_code")}</button></p><pre class="small" tabIndex={0} data-test="python">{code}</pre></>;
+  return <><p class="row spread">Python <button data-test="copy-python" onClick={() => void navigator.clipboard.writeText(code).then(() => { state.status.value = say("copied_code"); }, () => undefined)}>{say("copy_code")}</button></p><pre class="small" tabIndex={0}>{code}</pre></>;
 }

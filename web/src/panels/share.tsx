@@ -1,9 +1,9 @@
 // The dialog that hands on what is on the screen: one file, or a link and who can open it.
-import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import { fits, readers, saveFile, sharedMegabytes, shareLink } from "../share";
 import * as state from "../state/state";
-import { doc, docs } from "../state/store";
+import { doc, docs, reason } from "../state/store";
 import { say } from "../words";
 import { Dialog } from "./dialog";
 
@@ -18,7 +18,7 @@ function Ways() {
       done.value = say("share_making");
       done.value = say("saved", { name: await saveFile() });
     } catch (error) {
-      done.value = say("share_failed", { why: error instanceof Error ? error.message : String(error) });
+      done.value = say("share_failed", { why: reason(error) });
     }
   };
   const copy = async (): Promise<void> => {

@@ -1,7 +1,6 @@
 // The numbers as a table, for screen readers and for reading: the part around the hovered or pinned cell.
 import type { ComponentChildren } from "preact";
 import { signal } from "@preact/signals";
-import { engine } from "../trace/engine";
 import { statisticName } from "../heads/catalog";
 import { count, number, say } from "../words";
 import { maskOf } from "../text/masking";
@@ -11,7 +10,7 @@ import { title } from "../heads/several";
 import { asked } from "../state/comparing";
 import { coming, table } from "../heads/statistics";
 import { useFetched } from "./fetched";
-import { drawnOf, wanted, wantedKey } from "../drawing/pictures";
+import { cellsOf, wanted, wantedKey } from "../drawing/pictures";
 import { column, doc, row, sameHeads, shown } from "../state/store";
 
 export const tableOpen = signal(false);
@@ -36,10 +35,7 @@ export function NumberTable() {
   };
   const [top, bottom] = around(row.value, words?.rows.length ?? 0);
   const [left, right] = around(column.value, words?.columns.length ?? 0);
-  const numbers = useFetched(!now || bottom <= top || right <= left ? "" : [wantedKey(now), top, bottom, left, right].join("/"), () => engine.ask("tile", {
-    ...drawnOf(now!), minus: null, view: now!.shown.view, normed: now!.normed,
-    box: [top, bottom, left, right], height: bottom - top, width: right - left,
-  }, "table"));
+  const numbers = useFetched(!now || bottom <= top || right <= left ? "" : [wantedKey(now), top, bottom, left, right].join("/"), () => cellsOf(now!, [top, bottom, left, right], undefined, undefined, "table"));
   if (!info || !words || !now) return null;
   const wide = right - left;
   const masked = maskOf(info, now.layer, now.mean);
@@ -50,7 +46,7 @@ export function NumberTable() {
     return masked?.(words.rows[top + r], words.columns[left + c], weight) ? "–" : number(weight);
   };
   return (
-    <div class="numbers" data-test="numbers" tabIndex={0}>
+    <div class="numbers" tabIndex={0}>
       <Table rows={words.rows.slice(top, bottom).map(marked)} columns={words.columns.slice(left, right).map(marked)} cell={shownNumber}>
         {say("table_caption", { what: title() })}
         {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {

@@ -1,17 +1,17 @@
 // The head as ink on the text: behind each word what the chosen words look at, or how much it looks at them.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { computed, effect, useSignal, type ReadonlySignal } from "@preact/signals";
+import { computed, effect, type ReadonlySignal, useSignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
 import { choose, choosePassage, clearSets, sides, type Side } from "../heads/asking";
 import { ink, isEvery, subject } from "../text/ink";
-import { memo } from "./memo";
 import { current, mostOf } from "../drawing/pictures";
 import { direction, prose, type Piece } from "../text/prose";
 import * as state from "../state/state";
 import { doc, shown } from "../state/store";
 import { count, say } from "../words";
-import { isQuiet, type Label } from "../text/shown";
-import { fresh, ink as colourOf, sized, useStops } from "./canvas";
+import { isIn, isQuiet, type Label } from "../text/shown";
+import { fresh, ink as colourOf, intoSight, sized, useStops } from "./canvas";
+import { memo } from "./memo";
 import { between, placeAt, pointed } from "./pointed";
 import { Sign } from "./sign";
 import { isOne as areOne } from "./ribbon";
@@ -163,7 +163,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const [down, across] = [high / all, MAP / flow.current!.clientWidth];
     for (let n = 0; n < pieces.length; n++) {
       const t = numbers ? onScale(Math.abs(numbers[n]), picture ? mostOf(picture) : 1, state.scale.value) : 0;
-      context.fillStyle = pinned.value === n ? pin : t > FAINT ? css(sequentialAt(t, state.dark.value)) : colourOf(canvas, "--track");
+      context.fillStyle = pinned.value === n ? pin : t > FAINT ? css(sequentialAt(t, state.dark.value)) : colourOf(canvas, "--line");
       context.fillRect(words!.left[n] * across, words!.top[n] * down, Math.max(1, (words!.right[n] - words!.left[n]) * across - 0.5), Math.max(1.5, 14 * down));
     }
     context.strokeStyle = colourOf(canvas, "--quiet");
@@ -229,10 +229,8 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
 
   /** Scroll the pinned word into sight. */
   function follow(): void {
-    const [at, outer] = [pinned.value, box.current];
-    const y = at === null ? undefined : placed.value?.top[at];
-    if (y === undefined || !outer || (y >= outer.scrollTop && y < outer.scrollTop + outer.clientHeight - 20)) return;
-    outer.scrollTop = Math.max(0, y - outer.clientHeight / 2);
+    const y = pinned.value === null ? undefined : placed.value?.top[pinned.value];
+    if (y !== undefined && box.current) intoSight(box.current, y);
   }
 
   /** Arrows move the pinned word, by lines too; with Shift they extend the passage. */
@@ -240,7 +238,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const { top, right } = placed.value!;
     const now = pinned.peek() ?? -1;
     const chosen = set.peek();
-    const ends = event.shiftKey && chosen.length ? labels.findLastIndex(({ tokens }) => tokens.some((token) => chosen.includes(token))) : now;
+    const ends = event.shiftKey && chosen.length ? labels.findLastIndex((label) => isIn(label, chosen)) : now;
     const line = (by: 1 | -1): number => {
       let next = ends;
       while (labels[next + by] && (top[next + by] === top[ends] || (top[next] !== top[ends] && top[next + by] === top[next] && by * (right[next] - right[ends]) < 0))) next += by;
@@ -271,7 +269,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
         <Words pieces={pieces} labels={labels} side={side} />
       </div>
       <div ref={above} aria-hidden="true" />
-      <canvas class="margin" ref={map} aria-hidden="true" data-test="margin" onPointerDown={({ offsetY }) => {
+      <canvas class="margin" ref={map} aria-hidden="true" onPointerDown={({ offsetY }) => {
         const { scrollHeight: all, clientHeight: high } = box.current!;
         box.current!.scrollTop = (offsetY / high) * all - high / 2;
       }} />
@@ -288,7 +286,7 @@ const Words = memo(({ pieces, labels, side }: { pieces: Piece[]; labels: Label[]
 export function TextTools() {
   const side = subjectSide();
   const set = sides(side).set.value;
-  const chosen = labelsOf(side).filter(({ tokens }) => tokens.some((token) => set.includes(token)));
+  const chosen = labelsOf(side).filter((label) => isIn(label, set));
   return (
     <>
       <Switch held={state.direction} names={state.DIRECTIONS} says={(name) => say(`text_${name}`)} test="direction" title={say("ask_choose")} />

@@ -1,6 +1,6 @@
 // Where another text is typed, for the model behind the page to run.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { batch } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { batch, useSignal } from "@preact/signals";
 import { clearSets } from "../heads/asking";
 import { openOnFinding } from "../state/opening";
 import { run, running, trouble } from "../model/remote";
@@ -9,15 +9,14 @@ import { readable } from "../text/shown";
 import * as state from "../state/state";
 import { doc, lookAt, placeOfDoc } from "../state/store";
 import { say } from "../words";
+import { Field } from "./field";
 import { Sign } from "./sign";
 
 export function TextBox() {
   const info = doc.value!.info;
-  const [text, write] = useState(info.text ?? readable(info.queries, Infinity, false));
-  const [pair, writePair] = useState(info.pair ?? "");
-  const [wide, widen] = useState(info.pair !== null);
-  const box = useRef<HTMLInputElement>(null);
-  useEffect(() => { box.current?.focus(); }, []);
+  const written = useSignal({ text: info.text ?? readable(info.queries, Infinity, false), pair: info.pair ?? "", wide: info.pair !== null });
+  const { text, pair, wide } = written.value;
+  const write = (more: Partial<typeof written.value>): void => { written.value = { ...written.value, ...more }; };
   const send = async (): Promise<void> => {
     if (!text.trim()) {
       trouble.value = say("text_empty");
@@ -34,16 +33,14 @@ export function TextBox() {
       });
     }
   };
-  const keys = (event: KeyboardEvent): void => {
-    event.stopPropagation();
-    if (event.key === "Enter" && !event.isComposing) void send();
-    if (event.key === "Escape") (event.currentTarget as HTMLElement).blur();
-  };
+  const enter = (): void => void send();
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => form.current!.querySelector("input")!.focus(), []);
   return (
-    <form class="row typed box" onSubmit={(event) => { event.preventDefault(); void send(); }}>
-      <input ref={box} value={text} aria-label={say("text")} data-test="text" onInput={(event) => { write(event.currentTarget.value); trouble.value = null; }} onKeyDown={keys} dir="auto" spellcheck={false} />
-      {wide && <input value={pair} aria-label={say("text_pair")} placeholder={say("text_pair")} onInput={(event) => writePair(event.currentTarget.value)} onKeyDown={keys} dir="auto" spellcheck={false} />}
-      <Sign type="button" says={say("text_pair")} onClick={() => widen(!wide)}>{wide ? "−" : "+"}</Sign>
+    <form ref={form} class="row typed box" onSubmit={(event) => { event.preventDefault(); void send(); }}>
+      <Field value={text} label={say("text")} test="text" onText={(typed) => { write({ text: typed }); trouble.value = null; }} onEnter={enter} />
+      {wide && <Field value={pair} label={say("text_pair")} placeholder={say("text_pair")} onText={(typed) => write({ pair: typed })} onEnter={enter} />}
+      <Sign type="button" says={say("text_pair")} onClick={() => write({ wide: !wide })}>{wide ? "−" : "+"}</Sign>
       <Sign type="submit" says={say("causes_run")} disabled={running.value !== null}>⏎</Sign>
       <span class="quiet running" role="status">{running.value}</span>
     </form>

@@ -2,7 +2,7 @@
 import { count, say } from "../words";
 import * as state from "../state/state";
 import { closeTrace, doc, docs, lookAt } from "../state/store";
-import { start, trouble } from "../model/remote";
+import { hasModel, trouble } from "../model/remote";
 import { fullName, shortNames } from "../text/naming";
 import { title } from "../heads/several";
 import { hasRibbon } from "../text/sentence";
@@ -13,17 +13,16 @@ import { Sign } from "./sign";
 export function Top() {
   const info = doc.value?.info;
   const names = shortNames();
-  const server = start.value.home === "server";
   return (
     <header class={`top${state.unfolded.value ? " unfolded" : ""}`}>
       <a class="skip" href="#" onClick={(event) => { event.preventDefault(); document.getElementById("head")?.scrollIntoView(); }}>{say("skip")}</a>
       <div class="row spread">
         <div class="row">
           <strong class="brand">headscope</strong>
-          {info && <span class="quiet about"><span class="model" data-test="model" title={info.model}>{info.name}</span> · {say("layers_heads", { layers: info.layers.length, heads: info.heads })} · {say("tokens", { n: count(info.queries.tokens.length) })}</span>}
+          {info && <span class="quiet about"><span class="model" title={info.model}>{info.name}</span> · {say("layers_heads", { layers: info.layers.length, heads: info.heads })} · {say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
-        {info && <button class="fold" aria-expanded={state.unfolded.value} data-test="unfold" onClick={() => { state.unfolded.value = !state.unfolded.value; }}>{title()} ▾</button>}
-        {!server && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("offline_keys")}`}><bdi>{doc.value?.name}</bdi></div>}
+        {info && <button class="fold" aria-expanded={state.unfolded.value} onClick={() => { state.unfolded.value = !state.unfolded.value; }}>{title()} ▾</button>}
+        {!hasModel.value && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("offline_keys")}`}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
           {state.PANES.filter((name) => name !== "follow" || info?.followed).map((name) => (
             <button key={name} class={state.pane.value === name ? "on" : ""} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}

@@ -1,7 +1,7 @@
 // Entry point of the report: read the embedded survey and show it.
-import { render } from "preact";
 import "../base.css";
 import "./report.css";
+import { render } from "preact";
 import { followTheme } from "../state/appearance";
 import { followHash } from "../state/steps";
 import { followLanguage } from "../words/speech";

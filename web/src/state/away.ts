@@ -2,7 +2,9 @@
 import { effect, signal } from "@preact/signals";
 import { blank, massTokens } from "../heads/catalog";
 import { fromKernel, told } from "../notebook";
-import { start } from "../model/remote";
+import { Refused } from "../model/backend";
+import { hasModel, start } from "../model/remote";
+import { post } from "../model/server";
 import { at, doc, docs, type Doc } from "./store";
 import type { Questions } from "../trace/desk";
 import { engine, type Urgency } from "../trace/engine";
@@ -23,13 +25,7 @@ let quietFrom = 0;
 const PAUSE = 150;
 
 async function fromServer(request: object, left?: AbortSignal): Promise<Float32Array> {
-  const response = await fetch("api/part", {
-    method: "POST",
-    headers: { "content-type": "application/json", "x-headscope-token": start.value.token ?? "" },
-    body: JSON.stringify(request),
-    signal: left ?? null,
-  });
-  if (!response.ok) throw new Error(say("refused", { why: (await response.text()).slice(0, 600) }));
+  const response = await post("api/part", request, left ?? null);
   return new Float32Array(await response.arrayBuffer());
 }
 
@@ -57,7 +53,7 @@ async function part(remote: string, request: object, urgency: Urgency, left?: Ab
     return numbers;
   } catch (error) {
     if (left?.aborted) throw left.reason;
-    lost.value = error instanceof TypeError ? say("lost") : (error as Error).message;
+    lost.value = error instanceof TypeError ? say("lost") : error instanceof Refused ? say("refused", { why: error.message }) : (error as Error).message;
     throw new Error(lost.value);
   } finally {
     if (foreground) {
@@ -110,7 +106,7 @@ export async function written({ remote, info }: Doc, layer: number, head: number
 /** What stands beside the shares of a followed word, as `TraceInfo.beside` has it; null where no model can be asked. */
 export async function besideOf({ remote, info }: Doc, query: number): Promise<Float32Array | null> {
   if (info.beside && info.opening?.query === query) return info.beside;
-  return start.value.home === "server" && !start.value.model ? fromServer({ want: "beside", trace: remote, query }).catch(() => null) : null;
+  return hasModel.value && !start.value.model ? fromServer({ want: "beside", trace: remote, query }).catch(() => null) : null;
 }
 
 /** Heads that are measured at a time. */

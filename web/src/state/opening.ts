@@ -1,5 +1,5 @@
 // Where a page begins: on a finding where its address says nothing, else where the address says, as far as it can.
-import { batch, effect, signal } from "@preact/signals";
+import { batch, effect, signal, type Signal } from "@preact/signals";
 import { isStatistic } from "../heads/catalog";
 import { placeOf } from "./comparing";
 import { TANGLE } from "../text/sentence";
@@ -54,47 +54,32 @@ export function followRemarks(): void {
 
 /** What an address names and the page lacks is corrected in the address, and said. */
 export function correct(): void {
-  const now: { word: Word; parts: Parts }[] = unread.value.map((text) => ({ word: "address_unread", parts: { text } }));
+  const now: { word: Word; parts: Parts }[] = [];
+  const put = <T,>(held: Signal<T>, instead: T, word: Word, parts: Parts): void => {
+    now.push({ word, parts });
+    held.value = instead;
+  };
+  const isBeyond = ({ value }: { value: number | null }, last: number): boolean => value !== null && value > last;
   batch(() => {
-    for (const held of [state.trace, state.other]) {
-      if (held.value === null || held.value < docs.value.length) continue;
-      now.push({ word: "address_trace", parts: { n: held.value, last: docs.value.length - 1 } });
-      held.value = held === state.trace ? 0 : null;
-    }
+    for (const text of unread.value) now.push({ word: "address_unread", parts: { text } });
+    const lastTrace = docs.value.length - 1;
+    if (isBeyond(state.trace, lastTrace)) put(state.trace, 0, "address_trace", { n: state.trace.value, last: lastTrace });
+    if (isBeyond(state.other, lastTrace)) put(state.other, null, "address_trace", { n: state.other.value!, last: lastTrace });
     const { info } = doc.value!;
     const last = { layer: info.layers.length - 1, head: info.heads - 1 };
-    if (state.layer.value > last.layer) {
-      now.push({ word: "address_layer", parts: { n: state.layer.value, last: info.layerNumbers[last.layer] } });
-      state.layer.value = last.layer;
-    }
-    if (state.head.value > last.head) {
-      now.push({ word: "address_head", parts: { n: state.head.value, last: info.headNumbers[state.layer.value][last.head] } });
-      state.head.value = last.head;
-    }
-    for (const [held, { tokens }] of [[state.query, info.queries], [state.key, info.keys]] as const) {
-      if (held.value === null || held.value < tokens.length) continue;
-      now.push({ word: "address_token", parts: { n: held.value, last: tokens.length - 1 } });
-      held.value = null;
-    }
+    if (isBeyond(state.layer, last.layer)) put(state.layer, last.layer, "address_layer", { n: state.layer.value, last: info.layerNumbers[last.layer] });
+    if (isBeyond(state.head, last.head)) put(state.head, last.head, "address_head", { n: state.head.value, last: info.headNumbers[state.layer.value][last.head] });
     if (state.several.value.some((n) => n >= info.layers.length * info.heads)) state.several.value = state.NONE;
-    for (const [held, { tokens }] of [[state.from, info.queries], [state.to, info.keys]] as const) {
-      const lost = held.value.filter((place) => place >= tokens.length);
-      if (!lost.length) continue;
-      now.push({ word: "address_token", parts: { n: lost.join(", "), last: tokens.length - 1 } });
-      held.value = held.value.length > lost.length ? held.value.filter((place) => place < tokens.length) : state.NONE;
+    for (const [held, set, { tokens }] of [[state.query, state.from, info.queries], [state.key, state.to, info.keys]] as const) {
+      const parts = { last: tokens.length - 1 };
+      if (isBeyond(held, parts.last)) put(held, null, "address_token", { n: held.value!, ...parts });
+      const [lost, here] = [set.value.filter((place) => place > parts.last), set.value.filter((place) => place <= parts.last)];
+      if (lost.length) put(set, here.length ? here : state.NONE, "address_token", { n: lost.join(", "), ...parts });
     }
-    if (state.step.value > state.STEPS) {
-      now.push({ word: "address_unread", parts: { text: `step=${state.step.value}` } });
-      state.step.value = 0;
-    }
-    if (state.pane.value === "follow" && !info.followed) {
-      now.push({ word: "address_unread", parts: { text: "pane=follow" } });
-      state.pane.value = "head";
-    }
-    if (!isStatistic(state.statistic.value)) {
-      now.push({ word: "address_unread", parts: { text: `by=${state.statistic.value}` } });
-      state.statistic.value = "entropy";
-    }
+    const drop = <T,>(name: string, held: Signal<T>, instead: T): void => put(held, instead, "address_unread", { text: `${name}=${held.value}` });
+    if (state.step.value > state.STEPS) drop("step", state.step, 0);
+    if (state.pane.value === "follow" && !info.followed) drop("pane", state.pane, "head");
+    if (!isStatistic(state.statistic.value)) drop("by", state.statistic, "entropy");
     remarks.value = now;
   });
 }

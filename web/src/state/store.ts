@@ -18,6 +18,8 @@ export interface Doc {
 
 export const docs = signal<Doc[]>([]);
 export const failure = signal<string | null>(null);
+/** What went wrong, in its own words. */
+export const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 export const doc = computed<Doc | null>(() => docs.value[Math.min(state.trace.value, docs.value.length - 1)] ?? null);
 /** The trace in slot B; the only other one where none was chosen. May be A's, to compare two heads of one text. */
 export const docB = computed<Doc | null>(() => {
@@ -106,6 +108,9 @@ export async function openTrace(
 
 /** A trace's place; thumbnails that arrive make another object of it. */
 export const placeOfDoc = ({ id }: Doc): number => docs.value.findIndex((other) => other.id === id);
+
+/** The open trace that runs call so. */
+export const docOf = (name: string | null): Doc | undefined => docs.value.find(({ remote }) => remote === name);
 
 /** Select another trace. If it was the one compared with, the two are swapped. */
 export function lookAt(index: number): void {

@@ -29,6 +29,12 @@ export interface Shown {
   partial: boolean;
 }
 
+/** True for a word that has a token of this set. */
+export const isIn = (label: Label | undefined, set: readonly number[]): boolean => label?.tokens.some((token) => set.includes(token)) ?? false;
+
+/** A token's label without the dot of a continuation. */
+export const undotted = (label: string): string => label.replace(/^·/u, "");
+
 /** A label, with a dimmed dot before a continuation. */
 export const marked = (label: Label): string => (label.continues ? `·${label.text}` : label.text);
 
@@ -41,7 +47,7 @@ export function readable(axis: Axis, most = Infinity, special = true): string {
   let text = "";
   axis.labels.slice(0, most).forEach((label, at) => {
     if (!special && axis.special[at]) return;
-    const bare = label.replace(/^·/u, "");
+    const bare = undotted(label);
     text += text && bare === label ? ` ${bare}` : bare;
   });
   return text;

@@ -257,19 +257,6 @@ export function viewRows(
   return out;
 }
 
-/** Every cell of a head, and the strongest. */
-export interface WholeHead {
-  data: Float32Array;
-  strongest: number;
-}
-
-export function wholeHead(heads: Heads, view: View, normed: boolean): WholeHead {
-  const [rows, columns] = [size(view.rows), size(view.columns)];
-  const data = new Float32Array(rows * columns);
-  fill(heads, view, 0, rows, 0, columns, normed, data);
-  return { data, strongest: data.reduce((most, weight) => (weight > most ? weight : most), 0) };
-}
-
 /** Rows and columns [..) of the picture, pooled to height x width by the value furthest from 0. */
 export function tile(
   heads: Heads, view: View, box: [number, number, number, number], height: number, width: number, normed = false,

@@ -19,8 +19,6 @@ export interface Chain {
   sink: number | null;
   masked: boolean;
   score: number;
-  lse: number;
-  highest: number;
   weight: number;
   scores: Float32Array;
   weights: Float32Array;
@@ -51,8 +49,6 @@ export function chain(head: HeadArrays, values: { v: Float32Array; d: number } |
     sink: logit === null ? null : total > 0 ? first / total : 0,
     masked: scores[j] === -Infinity,
     score: scores[j],
-    lse: highest + Math.log(total),
-    highest,
     weight: weights[j],
     scores, weights,
     v: values ? values.v.slice(j * values.d, (j + 1) * values.d) : null,

@@ -1,5 +1,5 @@
 // Answers the page's requests about traces. Runs in a worker, or in the page itself if workers aren't allowed.
-import { size, tile, viewRows, wholeHead, type View, type WholeHead } from "./cells";
+import { size, tile, viewRows, type View } from "./cells";
 import { chain, type Chain } from "./chain";
 import { difference, type Difference } from "./difference";
 import { massBetween, type Sets } from "./masses";
@@ -37,7 +37,6 @@ export interface Questions {
   feed: { ask: { piece: Piece; data: Float32Array }; answer: null };
   /** Of the whole head, or of what filters leave. */
   measure: { ask: HeadName & { masses: Record<string, string[]>; view?: View; normed?: boolean }; answer: HeadMeasure };
-  head: { ask: Drawn & { view: View; normed: boolean }; answer: WholeHead };
   rows: { ask: Drawn & { view: View; from: number; to: number; normed: boolean }; answer: Float32Array };
   tile: {
     ask: Drawn & {
@@ -103,7 +102,6 @@ export class Desk {
           [statistic, keys.tokens.map((token, j) => keys.special[j] && tokens.includes(token))]);
         return measure(this.head(name), { ...roles, masses: { ...roles.masses, ...Object.fromEntries(flags) } }, keys === queries, view, normed);
       },
-      head: ({ view, normed, ...name }) => wholeHead(this.drawn(name), view, normed),
       rows: ({ view, from, to, normed, ...name }) =>
         viewRows(this.drawn(name), view, from, to, 0, view.columns.starts.length - 1, normed),
       tile: ({ minus, view, box, height, width, normed, ...name }) =>

@@ -33,7 +33,6 @@ export interface Anatomy {
   extra: number;
   sizes: Record<string, number>;
   components: Part[];
-  embeddings: Part[];
   layer: Part[];
 }
 
@@ -68,7 +67,6 @@ export interface TraceInfo {
   name: string;
   /** 1 if thumbnails and statistics are from every query, n if from every nth run of eight. */
   measured: number;
-  fingerprint: string;
   text: string | null;
   pair: string | null;
   /** The stack of attention: self, or encoder, decoder, cross, … */
@@ -160,65 +158,46 @@ export class HeldTrace {
     if (metadata.format !== "headscope.trace" || !metadata.headscope) {
       throw new FormatError("this is a safetensors file, but not a headscope trace");
     }
-    const about = JSON.parse(metadata.headscope);
-    if (about.version !== 1 && about.version !== 2) {
-      throw new FormatError(`the trace has format version ${about.version}; this page supports 1 and 2`);
-    }
-    const view = metadata["headscope.view"] ? JSON.parse(metadata["headscope.view"]) : null;
-    const away = view?.away as Record<string, number[]> | undefined;
+    const { version, layers, model, text, pair, stack = "self", ablated, unrecorded = [], notes = [], ...about } = JSON.parse(metadata.headscope);
+    if (version !== 1 && version !== 2) throw new FormatError(`the trace has format version ${version}; this page supports 1 and 2`);
+    const { anatomy = null, findings = null, opening = null, roles = { masses: {}, texts: [] }, ...view } = JSON.parse(metadata["headscope.view"] ?? "{}");
+    const away: Record<string, number[]> | undefined = view.away;
     this.away = away !== undefined;
     for (const [name, shape] of Object.entries(away ?? {})) entries.set(name, { dtype: "F32", shape, data_offsets: [0, 0] });
     const first = entries.get("layers.0.q");
     if (!first) throw new FormatError("the trace has no layers");
-    about.layers.forEach((_: unknown, index: number) => {
+    layers.forEach((_: unknown, index: number) => {
       const heads = entries.get(`layers.${index}.q`)?.shape[0];
       if (heads !== first.shape[0]) throw new FormatError(`layer ${index} has ${heads} heads, layer 0 has ${first.shape[0]}`);
     });
-    const queries = axis(about.queries, view?.labels, about.text, about.pair);
+    const queries = axis(about.queries, view.labels, text, pair);
     const heads = first.shape[0];
     const thumbs = entries.get("view.thumbs");
     this.info = {
-      model: about.model,
-      name: view?.name ?? plainName(about.model),
-      measured: view?.measured ?? measuredShare(first.shape[1], entries.get("layers.0.k")?.shape[1] ?? 0),
-      fingerprint: about.fingerprint,
-      text: about.text,
-      pair: about.pair,
-      stack: about.stack ?? "self",
-      queries,
-      keys: about.keys ? axis(about.keys, view?.key_labels, null, null) : queries,
-      layers: about.layers.map((layer: LayerRule, index: number) => ({
-        scale: layer.scale,
-        stage: layer.stage,
-        causal: layer.causal,
-        window: layer.window,
+      model, text, pair, stack, queries, heads, ablated, unrecorded, notes, anatomy, findings, opening, roles,
+      name: view.name ?? plainName(model),
+      measured: view.measured ?? measuredShare(first.shape[1], entries.get("layers.0.k")?.shape[1] ?? 0),
+      keys: about.keys ? axis(about.keys, view.key_labels, null, null) : queries,
+      layers: layers.map(({ scale, stage, causal, window, cap = null }: LayerRule, index: number): LayerRule => ({
+        scale, stage, causal, window, cap,
         keys: entries.has(`layers.${index}.mask.keys`) ? this.file.bytes(`layers.${index}.mask.keys`).slice() : null,
         biasHeads: entries.get(`layers.${index}.mask.bias`)?.shape[0] ?? 0,
-        cap: layer.cap ?? null,
       })),
-      layerNumbers: about.layers.map((layer: { number?: number | null }, index: number) => layer.number ?? index),
-      headNumbers: about.layers.map(
+      layerNumbers: layers.map((layer: { number?: number | null }, index: number) => layer.number ?? index),
+      headNumbers: layers.map(
         (layer: { numbers?: number[] | null }) => layer.numbers ?? Array.from({ length: heads }, (_, index) => index),
       ),
-      heads,
       dHead: first.shape[2],
       hasValues: entries.has("layers.0.v"),
-      ablated: about.ablated,
-      unrecorded: about.unrecorded ?? [],
-      notes: about.notes ?? [],
-      broken: this.broken(about.layers.length, heads),
+      broken: this.broken(layers.length, heads),
       bytes: raw.byteLength,
-      anatomy: view?.anatomy ?? null,
-      findings: view?.findings ?? null,
-      opening: view?.opening ?? null,
-      statistics: this.statistics(view?.statistics),
-      roles: view?.roles ?? { masses: {}, texts: [] },
+      statistics: this.statistics(view.statistics),
       thumbs: thumbs
         ? { data: this.file.bytes("view.thumbs").slice(), rows: thumbs.shape[2], columns: thumbs.shape[3] }
         : null,
       away: this.away,
       awaited: new Set(),
-      hasNorms: view?.norms ?? entries.has("view.value_norms"),
+      hasNorms: view.norms ?? entries.has("view.value_norms"),
       followed: this.optional("view.followed"),
       beside: this.optional("view.beside"),
       valueNorms: this.optional("view.value_norms"),
@@ -229,15 +208,26 @@ export class HeldTrace {
 
   /** One head's arrays, converted to 32 bits when it is selected. */
   head(layer: number, head: number): HeadArrays {
-    const { info } = this;
-    const lack: Piece = { trace: this.id, want: "head", layer, head };
-    const { d, rows: queries, part: q } = this.slice(`layers.${layer}.q`, head, lack);
-    const { rows: keys, part: k } = this.slice(`layers.${layer}.k`, this.keyHead(layer, head), lack);
-    const rule = info.layers[layer];
+    const lack = this.piece("head", layer, head);
+    return this.around(layer, head, this.slice(`layers.${layer}.q`, head, lack).part, this.slice(`layers.${layer}.k`, this.keyHead(layer, head), lack).part);
+  }
+
+  /** What belongs to one head's queries and keys. */
+  private around(layer: number, head: number, q: Float32Array, k: Float32Array): HeadArrays {
+    const [[, queries, d], [, keys]] = [this.shape(`layers.${layer}.q`), this.shape(`layers.${layer}.k`)];
+    const rule = this.info.layers[layer];
     const lse = this.away ? null : this.logSumExps(layer).subarray(head * queries, (head + 1) * queries);
-    const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0, lack).part : null;
+    const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0, this.piece("head", layer, head)).part : null;
     const norms = (): Float32Array | null => this.norms(layer, head);
     return { q, k, lse, bias, terms: this.terms(layer, head), rule, d, queries, keys, get valueNorms() { return norms(); } };
+  }
+
+  private piece(want: Piece["want"], layer: number, head: number): Piece {
+    return { trace: this.id, want, layer, head };
+  }
+
+  private shape(name: string): number[] {
+    return this.file.entries.get(name)!.shape;
   }
 
   /** (keys,), |v W_O| of one head. */
@@ -247,7 +237,7 @@ export class HeldTrace {
     const keys = info.keys.tokens.length;
     const at = (layer * info.heads + head) * keys;
     if (info.valueNorms) return info.valueNorms.subarray(at, at + keys);
-    return this.had(`norms/${layer}.${head}`, { trace: this.id, want: "norms", layer, head });
+    return this.had(`norms/${layer}.${head}`, this.piece("norms", layer, head));
   }
 
   /** Keep a part that was fetched. */
@@ -263,7 +253,7 @@ export class HeldTrace {
     if (want === "norms") this.keep(`norms/${layer}.${head}`, data);
     let from = 0;
     for (const [name, index] of names[want]) {
-      const [, rows, d] = this.file.entries.get(name)!.shape;
+      const [, rows, d] = this.shape(name);
       this.keep(`${name}/${index}`, data.slice(from, from + rows * d));
       from += rows * d;
     }
@@ -271,23 +261,13 @@ export class HeldTrace {
 
   /** The vectors of some tokens, of every head of a layer, for what lies between two sets of tokens. */
   some(layer: number, head: number, sets: Sets): Some {
-    const { info } = this;
-    const rule = info.layers[layer];
-    const [queries, keys] = [info.queries.tokens.length, info.keys.tokens.length];
     const keyHead = this.keyHead(layer, head);
-    const at = (layer * info.heads + head) * keys;
     const none = new Float32Array(0);
     return {
       q: this.rows(`layers.${layer}.q`, head, sets.queries),
       k: this.rows(`layers.${layer}.k`, keyHead, sets.keys),
       kept: sets.kept && this.rows(`layers.${layer}.k`, keyHead, sets.kept),
-      head: {
-        q: none, k: none, rule, d: info.dHead, queries, keys,
-        lse: this.logSumExps(layer).subarray(head * queries, (head + 1) * queries),
-        bias: rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0, { trace: this.id, want: "head", layer, head }).part : null,
-        terms: this.terms(layer, head),
-        valueNorms: info.valueNorms ? info.valueNorms.subarray(at, at + keys) : null,
-      },
+      head: this.around(layer, head, none, none),
     };
   }
 
@@ -297,7 +277,7 @@ export class HeldTrace {
     const { cap } = this.info.layers[layer];
     const table = (name: string): Float32Array | null => {
       const entry = this.file.entries.get(`${stem}.${name}`);
-      return entry ? this.slice(`${stem}.${name}`, entry.shape[0] > 1 ? head : 0, { trace: this.id, want: "head", layer, head }).part : null;
+      return entry ? this.slice(`${stem}.${name}`, entry.shape[0] > 1 ? head : 0, this.piece("head", layer, head)).part : null;
     };
     const buckets = this.file.entries.has(`${stem}.buckets`)
       ? new Int32Array(this.file.bytes(`${stem}.buckets`).slice().buffer)
@@ -324,7 +304,7 @@ export class HeldTrace {
   /** (keys, d_value) of one head; null where values were not kept. */
   values(layer: number, head: number): { v: Float32Array; d: number } | null {
     if (!this.info.hasValues) return null;
-    const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head), { trace: this.id, want: "values", layer, head });
+    const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head), this.piece("values", layer, head));
     return { v: part, d };
   }
 
@@ -337,8 +317,7 @@ export class HeldTrace {
   }
 
   private keyHead(layer: number, head: number): number {
-    const keyHeads = this.file.entries.get(`layers.${layer}.k`)!.shape[0];
-    return Math.floor((head * keyHeads) / this.info.heads);
+    return Math.floor((head * this.shape(`layers.${layer}.k`)[0]) / this.info.heads);
   }
 
   private slice(name: string, index: number, lack: Piece): { part: Float32Array; rows: number; d: number } {

@@ -1,6 +1,7 @@
 // Every head: its label, or the mean of a statistic, coloured; layers down, heads across. Each is a link to its page.
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { csvCell, download, plainPart } from "../../drawing/files";
 import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Label, type Statistic, type Survey } from "../data";
@@ -178,10 +179,11 @@ export function formsOf(label: Label): [clause: string, more: string][] {
 /** The first of so many forms that its place holds, by its number; each is tried once it is drawn. */
 function useFitting(forms: number): [RefObject<HTMLSpanElement>, number] {
   const box = useRef<HTMLSpanElement>(null);
-  const [level, setLevel] = useState(0);
+  const tried = useSignal(0);
+  const level = tried.value;
   useLayoutEffect(() => {
     const { scrollHeight, clientHeight, scrollWidth, clientWidth } = box.current!;
-    if (level < forms - 1 && (scrollHeight > clientHeight + 1 || scrollWidth > clientWidth)) setLevel(level + 1);
+    if (level < forms - 1 && (scrollHeight > clientHeight + 1 || scrollWidth > clientWidth)) tried.value = level + 1;
   }, [level]);
   return [box, level];
 }

@@ -1,5 +1,6 @@
 // Examples as concordance lines: the word that looks begins at one place in all rows; ink and an arc say where it looks.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useSignal } from "@preact/signals";
 import type { Line } from "../data";
 import { fitted, type Item } from "../fit";
 import { tokenOf } from "../kinds";
@@ -30,9 +31,10 @@ export const short = (weight: number): string => (weight >= 0.995 ? "1.0" : weig
 
 export function Lines({ lines, wanted }: { lines: Line[]; wanted: number }) {
   const box = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(0);
+  const room = useSignal(0);
+  const width = room.value;
   useLayoutEffect(() => {
-    const measure = (): void => setWidth(box.current?.querySelector(".words")?.clientWidth ?? 0);
+    const measure = (): void => { room.value = box.current?.querySelector(".words")?.clientWidth ?? 0; };
     measure();
     const watcher = new ResizeObserver(measure);
     watcher.observe(box.current!);
@@ -94,8 +96,9 @@ function widthsOf(line: Line, font: string): number[] {
 
 function Row({ line, place, width, font }: { line: Line; place: number; width: number; font: string }) {
   const row = useRef<HTMLLIElement>(null);
-  const [open, setOpen] = useState(false);
-  const [arc, setArc] = useState("");
+  const open = useSignal(false);
+  const bent = useSignal("");
+  const arc = bent.value;
   const { words, ink, query, key, weight, first, sep } = line;
   const target = targetOf(line);
   const shown = target === "key" ? weight : target === "first" ? first : sep;
@@ -112,7 +115,7 @@ function Row({ line, place, width, font }: { line: Line; place: number; width: n
     if (!width || !from || !to) return;
     const high = Math.max(2, Math.min(from[1], to[1]) - Math.min(13, 5 + Math.abs(from[0] - to[0]) / 10));
     const bend = Math.min(9, Math.abs(to[0] - from[0]) / 2) * Math.sign(to[0] - from[0]);
-    setArc(`M${from[0]} ${from[1]}C${from[0]} ${high} ${from[0]} ${high} ${from[0] + bend} ${high}H${to[0] - bend}C${to[0]} ${high} ${to[0]} ${high} ${to[0]} ${to[1] - 1}`);
+    bent.value = `M${from[0]} ${from[1]}C${from[0]} ${high} ${from[0]} ${high} ${from[0] + bend} ${high}H${to[0] - bend}C${to[0]} ${high} ${to[0]} ${high} ${to[0]} ${to[1] - 1}`;
   }, [width, place, line]);
   const word = (n: number) => (
     <bdi key={n} class={(n === query ? "looks" : n === key ? "seen" : "") + (isTight(line, n) ? " tight" : "")} style={{ "--w": Math.sqrt(ink[n] / 1000).toFixed(3) }} title={`${words[n]} ${(ink[n] / 1000).toFixed(3)}`}>{words[n]}</bdi>
@@ -134,9 +137,9 @@ function Row({ line, place, width, font }: { line: Line; place: number; width: n
       </span>
       {special("sep", sep)}
       <span class="relation quiet small" title={relation ?? undefined}>{relation}</span>
-      <button class="open plain" aria-expanded={open} title={say("open_window")} onClick={() => setOpen(!open)}>↗</button>
+      <button class="open plain" aria-expanded={open.value} title={say("open_window")} onClick={() => { open.value = !open.value; }}>↗</button>
       <svg class="arc" aria-hidden="true"><path d={arc} style={{ strokeWidth: 0.8 + 1.4 * shown }} />{arc && <path class="tip" d={tip(arc)} />}</svg>
-      {open && <Command command={line.command} />}
+      {open.value && <Command command={line.command} />}
     </li>
   );
 }
@@ -148,12 +151,12 @@ function tip(arc: string): string {
 }
 
 function Command({ command }: { command: string }) {
-  const [copied, setCopied] = useState(false);
+  const copied = useSignal(false);
   return (
     <div class="command">
       <p class="small quiet">{say("open_how")}</p>
       <code data-test="command">{command}</code>{" "}
-      <button onClick={() => { void navigator.clipboard?.writeText(command).then(() => setCopied(true)); }}>{say(copied ? "copied" : "copy")}</button>
+      <button onClick={() => { void navigator.clipboard?.writeText(command).then(() => { copied.value = true; }); }}>{say(copied.value ? "copied" : "copy")}</button>
     </div>
   );
 }
