@@ -197,6 +197,16 @@ def test_all_of_a_word_can_be_chosen(watch: Watch, trace: hs.Trace, file: Path) 
     assert "tortoise ×2" in page.locator("[data-test=asked]").inner_text()
 
 
+def test_pieces_of_one_word_are_asked_for_by_their_own_letters(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    """“Which heads look from tortoise at tortoise?” named no piece."""
+    first = trace.tokens.index("##to")
+    page = watch().open(file.as_uri() + f"#l=1&h=1&q={first}&k={first - 1}&by=weight")
+    chips = page.locator("[data-test=asked] bdi")
+    assert [one.lower() for one in chips.all_inner_texts()] == ["to", "tor"]
+    watched = watch().open(file.as_uri() + f"#l=1&h=1&q={first}&k={first}&by=weight")
+    assert [one.lower() for one in watched.locator("[data-test=asked] bdi").all_inner_texts()] == ["tortoise"] * 2
+
+
 def test_the_question_s_tokens_are_missing_in_words(watch: Watch, file: Path) -> None:
     page = watch().open(file.as_uri() + "#by=weight")
     assert "Click a cell" in page.locator("[data-test=asked]").inner_text()

@@ -20,7 +20,7 @@ import { sifted } from "../heads/sifted";
 import { Adding } from "./adding";
 import { fresh, ink, intoSight, sized, useStops } from "./canvas";
 import { GridTable, gridTableOpen } from "./table";
-import { wordAt, wordOf } from "../text/shown";
+import { spelled, wordAt, wordOf } from "../text/shown";
 import { HeadList } from "./headlist";
 import { Ramp } from "./legend";
 import { change, corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
@@ -371,12 +371,15 @@ function Asked() {
   const sets = chosenSets.value!;
   if (name === "mass" && !sets.to.length) return hint(say("ask_choose"));
   const [from, to] = name === "mass" ? [sets.from, sets.to] : [pinnedCell.value!.queries, pinnedCell.value!.keys];
+  const [query, key] = [wordOf(info.queries, from[0]), wordOf(info.keys, to[0])];
+  /** True between two pieces of one word, which its name would not tell apart. */
+  const isInside = info.keys === info.queries && from.length === 1 && to.length === 1 && from[0] !== to[0] && query[0] === key[0];
   /** The words of a set: the pieces of one word count once. */
   const set = (places: ArrayLike<number>, axis: Axis): string => {
     const first = Array.from(places).filter((place, n) => n === 0 || wordOf(axis, place)[0] !== wordOf(axis, places[n - 1])[0]);
-    const all = first.map((place) => wordAt(axis, place));
-    const spelled = [...new Set(all)];
-    return spelled.length === 1 ? `${spelled[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("tokens", { n: count(places.length) }) : all.join(" + ");
+    const all = first.map((place) => (isInside ? spelled : wordAt)(axis, place));
+    const different = [...new Set(all)];
+    return different.length === 1 ? `${different[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("tokens", { n: count(places.length) }) : all.join(" + ");
   };
   return (
     <h2 class="question" data-test="asked">
