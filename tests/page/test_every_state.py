@@ -289,9 +289,7 @@ def test_every_state(
                 if kind and state in LATE:
                     shown.wait_for_selector(LATE[state], state="attached")
                 page.wait_for_timeout(30)
-                if complaints := faults(shown):  # the lines take the matrix's row height a frame or two after it
-                    page.wait_for_timeout(300)
-                    complaints = faults(shown)
+                complaints = faults(shown)
                 screens = [] if state else [f"screen-{one}" for one in PANELS]
                 behind = 2 * ["unfold"] if "pane=" in state else screens
                 for name in behind if kind and width <= PHONE else ():
