@@ -90,7 +90,7 @@
 
   // What lies on another? From the top down, so that only neighbours are compared.
   // what may lie over others, though not its own texts over one another
-  const over = ({ element }) => element.closest(".save, dialog, .screens, .gridtable, .numbers, .trouble, [data-test=edge]");
+  const over = ({ element }) => element.closest(".save, dialog, .screens, .gridtable, .numbers, .trouble, .edge button");
   left.sort((a, b) => a.here.top - b.here.top);
   left.forEach((a, n) => {
     for (let at = n + 1; at < left.length && left[at].here.top < a.here.bottom - 4; at++) {
