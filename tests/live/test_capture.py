@@ -277,7 +277,6 @@ OFF_THE_INTERFACE = {
     "NystromformerModel": "landmark",
     "SqueezeBertModel": "convolutions",
     "ConvBertModel": "convolutions",
-    "TapasModel": "TapasSelfAttention computes",
     "LiltModel": "LiltSelfAttention computes",
     "MambaModel": "state-space",
     "RwkvModel": "linear recurrence",
