@@ -198,7 +198,7 @@ def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, it: tuple[hs.
 
     page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
     check(page, IT)
-    told = "Masking “animal” turns “it” most, by .34 in the end, and rollout puts it first, too."
+    told = "Masking “animal” turns “it” most, by .343 in the end, and rollout puts it first, too."
     assert page.locator("[data-test=beside]").inner_text() == told
     go(page, "pane=follow&q=2")
     page.wait_for_selector("#way-0-2.self")

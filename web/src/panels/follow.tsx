@@ -115,7 +115,7 @@ function Headline({ info, i, size, total, layers, found, beside, name }: View) {
       {j >= 0 && <p class="quiet" data-test="hardest">{say("follow_keeps", numbers)} {tell(hardest === bringer ? "follow_same" : "follow_looks", parts, {
         head: headLabel(info, hardest), weight: short(weight), share: short(share), best: headLabel(info, bringer), weight2: short(weight2), share2: short(share2),
       })} {masked !== undefined && <span data-test="beside">{tell(masked === j && flowed === j ? "follow_agree" : "follow_differ",
-        { ...parts, other: name(masked), third: name(flowed!) }, { turn: short(beside!(0, layers.length - 1, masked)), turn2: short(beside!(0, layers.length - 1, j)) })}</span>}</p>}
+        { ...parts, other: name(masked), third: name(flowed!) }, { turn: short(beside!(0, layers.length - 1, masked), 0.1), turn2: short(beside!(0, layers.length - 1, j), 0.1) })}</span>}</p>}
     </>
   );
 }
