@@ -123,3 +123,12 @@ def test_ci_tells_uv_where_pip_finds_packages() -> None:
         'index-url = "a"',
         "no-index = true",
     ], done.stderr
+
+
+def test_the_documentation_names_the_least_versions_that_are_installed() -> None:
+    """With torch 2.5 no capture runs: it lacks compiler stances. transformers 5.0 shows ModernBERT's last state unnormed."""
+    settings = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    least = re.search(r'torch = \["torch>=([\d.]+)", "transformers>=([\d.]+)"\]', settings)
+    told = (REPOSITORY / "docs" / "reference" / "capturing.md").read_text(encoding="utf-8")
+    assert least is not None
+    assert f"({least[2]} or newer, with torch {least[1]} or newer)" in told

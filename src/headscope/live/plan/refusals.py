@@ -13,8 +13,9 @@ from headscope.live.plan.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.seeing.readers import reader_of, reads
 
 ADVICE_FOR_TRANSFORMERS = (
-    "capture a part of it that uses transformers' attention interface (hs.capture(model.that_part)), use a related "
-    "model that does, or get the weights from the model itself: model(..., output_attentions=True)"
+    "install the newest transformers, in which more models use its attention interface; capture a part of it that does "
+    "(hs.capture(model.that_part)); use a related model; or get the weights from the model itself: model(..., "
+    "output_attentions=True)"
 )
 ADVICE_FOR_OTHERS = (
     "call torch.nn.functional.scaled_dot_product_attention in it, or use nn.MultiheadAttention: capture reads both. "
