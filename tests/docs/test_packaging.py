@@ -126,7 +126,7 @@ def test_ci_tells_uv_where_pip_finds_packages() -> None:
 
 
 def test_the_documentation_names_the_least_versions_that_are_installed() -> None:
-    """With torch 2.5 no capture runs: it lacks compiler stances. transformers 5.0 shows ModernBERT's last state unnormed."""
+    """With torch 2.5 no capture runs: no stances. transformers 5.0 shows ModernBERT's last state unnormed."""
     settings = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     least = re.search(r'torch = \["torch>=([\d.]+)", "transformers>=([\d.]+)"\]', settings)
     told = (REPOSITORY / "docs" / "reference" / "capturing.md").read_text(encoding="utf-8")
