@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import JsonError, brief, parse_object, shown
-from headscope.checkpoint.raw_files import read_whole
+from headscope.checkpoint.raw_files import is_plain, read_whole
 from headscope.errors import CheckpointError, UnsupportedError
 from headscope.results.explained import Pooling
 from headscope.results.match_record import SIDES, Scoring
@@ -44,8 +44,7 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
     names = [name for name, _ in kinds]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise UnsupportedError(
-            f"modules.json lists {', '.join(map(shown, names)) or 'nothing'}; headscope computes Transformer, Pooling "
-            "and Normalize",
+            f"modules.json lists {_listed(names) or 'nothing'}; headscope computes Transformer, Pooling and Normalize",
             where=checkpoint.where,
             advice="read trace.outputs['last_hidden_state'] and apply the other modules yourself",
         )
@@ -75,7 +74,7 @@ def read_rule(checkpoint: Checkpoint) -> Pooling:
         stated=True,
         max_length=limit,
         lowercase=lowercase,
-        prompt=_prompt(json_object(checkpoint, "config_sentence_transformers.json") or {}),
+        prompt=_prompts(settings_of(checkpoint), "cross")[0],
         include_prompt=all(config.get("include_prompt") is not False for config in configs),
     )
 
@@ -91,7 +90,7 @@ def count_in(checkpoint: Checkpoint, field: str) -> int | None:
     Raises:
         CheckpointError: it is something else.
     """
-    value = (json_object(checkpoint, "config_sentence_transformers.json") or {}).get(field)
+    value = settings_of(checkpoint).get(field)
     if value is None or (type(value) is int and value > 0):
         return value
     raise CheckpointError(
@@ -115,9 +114,8 @@ def _module(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
     if isinstance(module, dict):
         kind, path = module.get("type"), module.get("path")
         if isinstance(kind, str) and isinstance(path, str):
-            plain = not any(sign in path for sign in "/\\:\0") and path not in (".", "..") and len(path) < 256
             name = kind.rpartition(".")[2]
-            if plain and (path or name != "Pooling"):
+            if is_plain(path) or (not path and name != "Pooling"):
                 return name, path
     raise CheckpointError(
         f"a module is {brief(module)}, expected a type and the name of a folder",
@@ -148,16 +146,14 @@ def _mode(checkpoint: Checkpoint, filename: str) -> str:
     )
 
 
-def _prompt(config: Mapping[str, Any]) -> str:
-    """Return the default prompt, empty if there is none."""
-    prompts, name = config.get("prompts"), config.get("default_prompt_name")
-    result = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    return result if isinstance(result, str) else ""
-
-
 def json_object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
     """Read a JSON object beside the weights; None if there is no such file."""
     return _parsed(checkpoint, filename, b"%s")
+
+
+def settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The content of config_sentence_transformers.json; empty if there is none."""
+    return json_object(checkpoint, "config_sentence_transformers.json") or {}
 
 
 def _parsed(checkpoint: Checkpoint, filename: str, form: bytes) -> dict[str, Any] | None:
@@ -203,7 +199,7 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
         CheckpointError: a file can't be read.
         UnsupportedError: a module, a setting or a similarity that headscope doesn't compute, by its name.
     """
-    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
+    settings = settings_of(checkpoint)
     modules = modules_of(checkpoint) or []
     names = [name for name, _ in modules]
     if kind is None:
@@ -225,8 +221,7 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
 
 
 def _measure(checkpoint: Checkpoint, default: str, known: Mapping[str, str]) -> str:
-    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
-    measure = settings.get("similarity_fn_name") or default
+    measure = settings_of(checkpoint).get("similarity_fn_name") or default
     if not isinstance(measure, str) or measure not in known:
         raise _unsupported(
             checkpoint, f"the similarity is {brief(measure)}", " and ".join(dict.fromkeys(known.values()))
@@ -240,8 +235,7 @@ def activation_of(checkpoint: Checkpoint) -> str:
     Raises:
         UnsupportedError: another function.
     """
-    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
-    named = settings.get("activation_fn")
+    named = settings_of(checkpoint).get("activation_fn")
     older = checkpoint.config.get("sentence_transformers")
     if named is None and isinstance(older, dict):
         named = older.get("activation_fn")
@@ -266,7 +260,7 @@ def _prompts(settings: Mapping[str, Any], kind: str) -> tuple[str, str]:
 
 def unapplied_prompts(checkpoint: Checkpoint, scoring: Scoring) -> list[str]:
     """Names of prompts that the files have and that sentence-transformers puts before neither text."""
-    prompts = (json_object(checkpoint, "config_sentence_transformers.json") or {}).get("prompts")
+    prompts = settings_of(checkpoint).get("prompts")
     given = prompts if isinstance(prompts, dict) else {}
     return [shown(name) for name, text in given.items() if isinstance(text, str) and text not in ("", *scoring.prompts)]
 

@@ -67,7 +67,6 @@ def load_tokenizer(checkpoint: TokenizerSource, segments: str = "own") -> Tokeni
 class _Borrowed:
     """Tokenizer files of one place, for the model of another, whose config says what ids it has."""
 
-    name: str
     where: str
     config: Mapping[str, Any]
     file: Callable[[str], Path | None]
@@ -95,7 +94,7 @@ def borrowed_tokenizer(
         raise CheckpointError(
             f"none of {', '.join(FILES)} is there", where=str(name), advice="name a folder with a tokenizer's files"
         )
-    tokenizer = load_tokenizer(_Borrowed(str(name), str(name), checkpoint.config, files), segments)
+    tokenizer = load_tokenizer(_Borrowed(str(name), checkpoint.config, files), segments)
     if tokenizer.size > embeddings:
         raise InputError(
             f"the tokenizer has {tokenizer.size:,} tokens, and the model embeddings for {embeddings:,}",
