@@ -165,10 +165,6 @@ class Encoder(EncoderWeights):
                 advice=f"shorten the text, or pass max_length={longest} (--set max_length={longest}) to cut it there",
             )
 
-    def feed_forward(self, x: Tokens, layer: int) -> Tokens:
-        """The layer's feed-forward network, each token alone."""
-        return np.array(feed_forward(self, x, layer), order="C")
-
     def attention_input(self, x: Tokens, layer: int) -> Tokens:
         """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that.
 
@@ -178,14 +174,13 @@ class Encoder(EncoderWeights):
             return x
         return self.norm(x.copy(), "layer.attention_input_norm", layer)
 
+    def feed_forward(self, x: Tokens, layer: int) -> Tokens:
+        """The layer's feed-forward network, each token alone."""
+        return np.array(feed_forward(self, x, layer), order="C")
+
     def after_attention(self, summed: Tokens, layer: int) -> Tokens:
         """A layer's output from the sum of its input and its attention's output, which is overwritten."""
-        assert self.anatomy.family is not None
-        if self.anatomy.family.layer_form == "post_norm":
-            x = self.norm(summed, "layer.attention_norm", layer)
-            return self.norm(np.add(feed_forward(self, x, layer), x, order="C"), "layer.output_norm", layer)
-        summed += feed_forward(self, self.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
-        return summed
+        return last_sum(self, *summands(self, summed, layer), layer)
 
     def after_layers(self, x: Tokens) -> Tokens:
         """The last hidden state from the last layer's output: its norm, if the family has one there."""
@@ -444,6 +439,30 @@ def drop_masks(x: Tokens, sequences: Sequence[Input], mask: int) -> None:
         part *= np.float32(1 - MASKED_IN_TRAINING)
         part /= np.float32(1) - np.float32(masked.sum()) / np.float32(len(masked))
         start += len(masked)
+
+
+def is_pre_norm(anatomy: Anatomy) -> bool:
+    """Return True if norms come before the sums, as in ModernBERT; False if they follow them, as in BERT."""
+    return anatomy.family is not None and anatomy.family.layer_form == "pre_norm"
+
+
+def summands(weights: EncoderWeights, summed: Tokens, layer: int) -> tuple[Tokens, Tokens]:
+    """What a layer adds up last: the residual, from the sum after attention, and the feed-forward network's output.
+
+    The first is in the memory of `summed`, the second is valid until this thread's next call.
+    """
+    if is_pre_norm(weights.anatomy):
+        return summed, feed_forward(weights, weights.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
+    residual = weights.norm(summed, "layer.attention_norm", layer)
+    return residual, feed_forward(weights, residual, layer)
+
+
+def last_sum(weights: EncoderWeights, residual: Tokens, fed: Tokens, layer: int) -> Tokens:
+    """A layer's output from its `summands`, of which the first may be overwritten."""
+    if is_pre_norm(weights.anatomy):
+        residual += fed
+        return residual
+    return weights.norm(np.add(fed, residual, order="C"), "layer.output_norm", layer)
 
 
 def feed_forward(weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
