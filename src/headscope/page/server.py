@@ -21,6 +21,7 @@ from headscope.page.session import HOST, LeftError, Session, T, first_page, stud
 from headscope.page.trace_parts import part
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -209,6 +210,21 @@ def _loop_runs() -> bool:
     return True
 
 
+def server_of(app: Starlette, stop: Callable[[], None]) -> uvicorn.Server:
+    """A server for this application, which calls `stop` and disconnects all clients when it stops."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            stop()
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+            await super().shutdown(sockets)
+
+    options: dict[str, Any] = {"http": "h11", "ws": "none", "lifespan": "off", "timeout_graceful_shutdown": 1}
+    return Server(uvicorn.Config(app, log_level="error", access_log=False, **options))
+
+
 def serve(
     trace: Trace,
     model: Model | None = None,
@@ -247,8 +263,6 @@ def serve(
             where="view",
             advice='write a file with trace.to_html("page.html"), or run headscope view in a terminal',
         )
-    from headscope.page.connections import server_of
-
     session.keep(trace)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -265,7 +279,7 @@ def serve(
     session.port = listener.getsockname()[1]
     address = f"{session.address()}#{at}" if at else session.address()
     announce(f"headscope is at {address}\nCtrl-C stops it")
-    server = server_of(app, stop=session.stop)
+    server = server_of(app, session.stop)
     if open_browser:  # beside the server, which some browsers wait for
         threading.Thread(target=open_in_browser, args=(address,), daemon=True).start()
     try:
