@@ -113,8 +113,8 @@ class TraceWidget(anywidget.AnyWidget):
 
 
 def _file_of(trace: Trace) -> bytes:
-    size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
-    return header_bytes(trace) if is_large(trace) or size > EMBEDDED_UP_TO else page_bytes(trace)
+    large = is_large(trace) or estimated_bytes(trace) > EMBEDDED_UP_TO
+    return header_bytes(trace) if large else page_bytes(trace)
 
 
 def _opening(trace: Trace, content: bytes) -> Selection:
