@@ -120,7 +120,7 @@ class Encoder(EncoderWeights):
         ids = np.concatenate([sequence.ids for sequence in sequences])
         x = np.array(self.weight("embeddings.word.weight")[ids])
         if family is not None and family.holds("token_dropout", {"token_dropout": False, **anatomy.config}):
-            drop_masks(x, sequences, int(anatomy.setting("mask_id")))
+            _drop_masks(x, sequences, int(anatomy.setting("mask_id")))
         if (table := self.held("embeddings.position.weight")) is not None:
             x += table[np.concatenate([positions(anatomy, sequence.ids) for sequence in sequences])]
         if anatomy.known().types:
@@ -176,7 +176,7 @@ class Encoder(EncoderWeights):
 
     def feed_forward(self, x: Tokens, layer: int) -> Tokens:
         """The layer's feed-forward network, each token alone."""
-        return np.array(feed_forward(self, x, layer), order="C")
+        return np.array(_feed_forward(self, x, layer), order="C")
 
     def after_attention(self, summed: Tokens, layer: int) -> Tokens:
         """A layer's output from the sum of its input and its attention's output, which is overwritten."""
@@ -426,7 +426,7 @@ def positions(anatomy: Anatomy, ids: Int[np.ndarray, " tokens"]) -> Int[np.ndarr
     return np.cumsum(real) * real + padding
 
 
-def drop_masks(x: Tokens, sequences: Sequence[Input], mask: int) -> None:
+def _drop_masks(x: Tokens, sequences: Sequence[Input], mask: int) -> None:
     """ESM's token dropout, in place: <mask> is 0, and the others make up for it, text by text.
 
     The factor is (share of other tokens in training) / (share of other tokens in this text).
@@ -447,14 +447,14 @@ def is_pre_norm(anatomy: Anatomy) -> bool:
 
 
 def summands(weights: EncoderWeights, summed: Tokens, layer: int) -> tuple[Tokens, Tokens]:
-    """What a layer adds up last: the residual, from the sum after attention, and the feed-forward network's output.
+    """The two things that a layer adds up last: the residual after attention, and the feed-forward network's output.
 
     The first is in the memory of `summed`, the second is valid until this thread's next call.
     """
     if is_pre_norm(weights.anatomy):
-        return summed, feed_forward(weights, weights.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
+        return summed, _feed_forward(weights, weights.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
     residual = weights.norm(summed, "layer.attention_norm", layer)
-    return residual, feed_forward(weights, residual, layer)
+    return residual, _feed_forward(weights, residual, layer)
 
 
 def last_sum(weights: EncoderWeights, residual: Tokens, fed: Tokens, layer: int) -> Tokens:
@@ -465,7 +465,7 @@ def last_sum(weights: EncoderWeights, residual: Tokens, fed: Tokens, layer: int)
     return weights.norm(np.add(fed, residual, order="C"), "layer.output_norm", layer)
 
 
-def feed_forward(weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
+def _feed_forward(weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
     """The plain network, or the gated one if the family has a gate; valid until this thread's next call.
 
     Plain: activation(x W_1 + b_1) W_2 + b_2 (Vaswani et al. 2017, eq. 2).

@@ -276,7 +276,7 @@ class HeadTrace(Suggesting):
                 attended with a map that the trace doesn't have.
             UnsupportedError: W_O of a live model can't be determined.
         """
-        source = source_of(self.trace, f"layer {self.layer}, head {self.head}")
+        source = _source_of(self.trace, f"layer {self.layer}, head {self.head}")
         W_O = np.asarray(source.W_O(self.layer, self.head), dtype=np.float32)
         if self.silenced and self.swapped is None:
             return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
@@ -405,7 +405,7 @@ def position_of(index: int, numbers: tuple[int, ...], noun: str, place: str) -> 
     )
 
 
-def source_of(trace: Trace, where: str) -> ModelWeights:
+def _source_of(trace: Trace, where: str) -> ModelWeights:
     """The model that a trace came from.
 
     Raises:
@@ -428,7 +428,7 @@ def layer_W_O(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_mo
         UnsupportedError: it isn't known where this live model keeps W_O.
     """
     refuse_swapped(trace, layer)
-    source, heads = source_of(trace, f"layer {layer}"), trace.head_numbers(layer)
+    source, heads = _source_of(trace, f"layer {layer}"), trace.head_numbers(layer)
     weights = {head: np.asarray(source.W_O(layer, head), dtype=np.float32) for head in heads}
     silenced = {head for head in heads if (layer, head) in trace.ablated}
     return np.stack([np.zeros_like(weights[head]) if head in silenced else weights[head] for head in heads])
