@@ -80,18 +80,18 @@ def show(
     trace: Trace, *, height: int | None = None, open_browser: bool = True, atlas: str | Path | None = None
 ) -> TraceWidget | None:
     """Return the page as a widget in a notebook with anywidget, show it in one without, or serve it until Ctrl-C."""
-    beside = notes_of(atlas, trace)
+    beside, height = notes_of(atlas, trace), height or HEIGHT
     if (in_notebook() or in_marimo()) and find_spec("anywidget") is not None:
         from headscope.page.widget import TraceWidget
 
-        return TraceWidget(trace, height=height or HEIGHT, atlas=beside)
+        return TraceWidget(trace, height=height, atlas=beside)
     if in_notebook():
         from IPython.display import display
 
-        display({"text/plain": repr(trace), "text/html": frame(trace, height=height or HEIGHT, atlas=beside)}, raw=True)
+        display({"text/plain": repr(trace), "text/html": frame(trace, height=height, atlas=beside)}, raw=True)
     elif in_marimo():
         marimo = sys.modules["marimo"]
-        marimo.output.append(marimo.Html(frame(trace, height=height or HEIGHT, atlas=beside)))
+        marimo.output.append(marimo.Html(frame(trace, height=height, atlas=beside)))
     else:
         from headscope.page.server import serve
 
