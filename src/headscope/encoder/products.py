@@ -94,12 +94,12 @@ def few_products(
     x: Float[np.ndarray, "tokens into"], stored: Sequence[Weight], out: Float[np.ndarray, "tokens all"]
 ) -> Float[np.ndarray, "tokens all"]:
     """x W for the W of several weights side by side, for a few tokens."""
-    tokens = len(x)
+    tokens, lined = len(x), aligned(x)
     for weight, part in _parts(stored):
         width, into = weight.shape
         if rows := block_rows(width, into, tokens) if weight.flags.c_contiguous else 0:
             blocks = weight.reshape(-1, rows, into).swapaxes(1, 2)
-            np.matmul(aligned(x), blocks, out=out[:, part].reshape(tokens, -1, rows).swapaxes(0, 1))
+            np.matmul(lined, blocks, out=out[:, part].reshape(tokens, -1, rows).swapaxes(0, 1))
         else:
             np.matmul(x, weight.T, out=out[:, part])
     return out
