@@ -276,43 +276,43 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3703,
-    "checkpoint": 5602,
+    "checkpoint": 5581,
     "anatomy": 4661,
     "attention": 1857,
     "traces": 1799,
     "encoder": 1393,
     "live": 11822,
-    "heads": 3027,
+    "heads": 3013,
     "runs": 2864,
-    "explain": 3741,
+    "explain": 3715,
     "verify": 1088,
     "atlas": 9931,
-    "screens": 4420,
-    "page": 2591,
-    "cli": 1713,
+    "screens": 4417,
+    "page": 2465,
+    "cli": 1705,
     "": 1609,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {
     "results": 133,
-    "checkpoint": 126,
+    "checkpoint": 124,
     "anatomy": 140,
     "attention": 63,
     "traces": 27,
     "encoder": 37,
     "live": 245,
-    "heads": 80,
+    "heads": 79,
     "runs": 79,
-    "explain": 88,
+    "explain": 85,
     "verify": 28,
     "atlas": 193,
     "screens": 135,
-    "page": 62,
+    "page": 60,
     "cli": 63,
     "": 62,
 }
 """Part -> its classes and functions that begin with no underscore, at the top of files."""
-FILES_IN_ALL = 269
+FILES_IN_ALL = 268
 ROOM = 1.01
 MOST_LINES = 700
 """Of a file: a room is a concept, not a length."""

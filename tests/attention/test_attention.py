@@ -24,7 +24,8 @@ from headscope.attention.scores import EVERYTHING, Mask, attend, log_sum_exps, s
 from headscope.attention.terms import TABLES, Terms
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.heads.fast import fast_statistics
-from headscope.heads.reference import LayerArrays, reference_statistics
+from headscope.heads.measure import measure
+from headscope.heads.reference import LayerArrays
 from headscope.live import capture
 from headscope.traces import LayerRecord, Trace
 from largest import Largest
@@ -349,7 +350,7 @@ def test_fast_statistics_are_the_definitions(kind: str, mask: str) -> None:
     terms = [row[3].mapped(torch.from_numpy) for row in rows]
     fast = fast_statistics(LayerArrays(q, k, v, 0.3, rule, terms, torch.from_numpy(W_O)), [token_roles] * 2)
     for at, row in enumerate(rows):
-        plain = reference_statistics(LayerArrays(*row[:3], 0.3, rule, row[3], W_O), token_roles)
+        plain = measure(LayerArrays(*row[:3], 0.3, rule, row[3], W_O), token_roles)
         for name, values in plain.items():
             np.testing.assert_allclose(fast[name][at], values, atol=1e-6, err_msg=name)
         p = by_definition(*row[:3], 0.3, rule, row[3])[1]

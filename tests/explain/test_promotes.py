@@ -15,7 +15,7 @@ from torch import nn
 import headscope as hs
 from headscope.encoder import Input
 from headscope.errors import InputError, TraceError, UnsupportedError
-from headscope.explain.promotes import all_promote, along_the_residual, norms_passed, with_masked_lm
+from headscope.explain.promotes import all_promote, along_the_residual, with_masked_lm
 from headscope.explain.residual import walk
 from naive_layers import PRE_NORM, naive_layers, run_layers
 from random_models import ids, made, random_model
@@ -213,7 +213,7 @@ def test_all_parts_together_are_the_last_hidden_state(both: SimpleNamespace) -> 
         attention = trace[layer].output[QUERY] + encoder.weight("layer.attention_output.bias", layer)
         shift = encoder.weight("layer.attention_norm.bias", layer)
         total = total + along_the_residual(encoder, way, layer, attention.astype(np.float64), "attention")
-        fed = norms_passed(encoder, layer, way[layer].summed).fed[0]
+        fed = way[layer].fed[0]
         total += along_the_residual(encoder, way, layer, (fed + shift).astype(np.float64), "feed_forward")
         total += along_the_residual(
             encoder, way, layer + 1, encoder.weight("layer.output_norm.bias", layer).astype(np.float64), "attention"

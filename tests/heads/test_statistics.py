@@ -18,7 +18,7 @@ from headscope.errors import InputError
 from headscope.heads import CATALOG, Roles
 from headscope.heads.fast import fast_statistics, prepare
 from headscope.heads.measure import measure
-from headscope.heads.reference import FORMULAS, LayerArrays, allowed_counts, gram_of, over_queries, reference_statistics
+from headscope.heads.reference import FORMULAS, LayerArrays, allowed_counts, gram_of, over_queries
 from headscope.results.head_values import LANGUAGES
 from largest import Largest
 
@@ -133,7 +133,7 @@ def drawn(
 
 
 def plain_of(
-    q: Any, k: Any, v: Any = None, *, roles: Any, names: Any = None, compute: Any = reference_statistics, **more: Any
+    q: Any, k: Any, v: Any = None, *, roles: Any, names: Any = None, compute: Any = measure, **more: Any
 ) -> dict[str, Any]:
     return compute(LayerArrays(q, k, v, **more), roles, names)
 

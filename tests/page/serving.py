@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+import uvicorn
+
 import headscope as hs
-from headscope.page.connections import Server, server_of
-from headscope.page.server import application
+from headscope.page.server import application, server_of
 from headscope.page.session import HOST, Session
 from patience import PATIENCE
 
@@ -21,7 +22,7 @@ from patience import PATIENCE
 @dataclass
 class Served:
     session: Session
-    server: Server
+    server: uvicorn.Server
     thread: threading.Thread
 
     def stop(self) -> None:
@@ -44,7 +45,7 @@ class Served:
         return head.encode() + raw
 
 
-def start(trace: hs.Trace, model: object = None, **limits: float) -> Served:
+def start(trace: hs.Trace, model: object = None) -> Served:
     """A server of this trace and its model, or of another that runs texts."""
     session = Session(model=model or trace.source)  # type: ignore[arg-type]
     session.keep(trace)
@@ -52,7 +53,7 @@ def start(trace: hs.Trace, model: object = None, **limits: float) -> Served:
     listener.bind((HOST, 0))
     listener.listen()
     session.port = listener.getsockname()[1]
-    server = server_of(application(session), stop=session.stop, **{"patience": PATIENCE, **limits})  # type: ignore[arg-type]
+    server = server_of(application(session), session.stop)
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     while not server.started:
@@ -62,9 +63,9 @@ def start(trace: hs.Trace, model: object = None, **limits: float) -> Served:
 
 
 @contextmanager
-def serving(trace: hs.Trace, model: object = None, **limits: float) -> Iterator[Served]:
+def serving(trace: hs.Trace, model: object = None) -> Iterator[Served]:
     """A server that ends with the block."""
-    running = start(trace, model, **limits)
+    running = start(trace, model)
     try:
         yield running
     finally:

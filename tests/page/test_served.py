@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
 from looking import SETTLED, Watch, box_of, eventually, head_of, lists, number, patiently, ranked, retype, table, until
 from safetensors.numpy import load as read
 from serving import Served, ask, serving, start
@@ -25,7 +26,6 @@ from headscope.errors import InputError
 from headscope.heads import grid
 from headscope.page import server, trace_parts
 from headscope.page import session as answers
-from headscope.page.connections import Server
 from headscope.page.html import offline_page, to_html
 from headscope.page.questions import Question
 from headscope.page.runs import KEPT_RUNS, Runs, cost_of_effects, is_cheap, rerun
@@ -511,7 +511,7 @@ def test_a_changed_run_of_a_long_text_comes_in_parts_too(
         page.wait_for_selector("[data-test=awaited]", state="detached")
 
 
-# Connections: half-open, slow and too many ones end, and so does the server, whatever is running.
+# Connections that end early are no matter, and neither are open ones when the server ends, whatever is running.
 
 
 SENT = {"text": "The cat."}
@@ -540,63 +540,6 @@ def closed(connection: socket.socket) -> bool:
     finally:
         connection.close()
     return True
-
-
-def test_a_connection_that_stalls_is_closed(trace: hs.Trace, capfd: pytest.CaptureFixture[str]) -> None:
-    """With nothing sent, a letter, half of the headers, or a body that never comes; and no other waits for it."""
-    with serving(trace, patience=0.2) as running:
-        for sent in (b"", b"G", b"GET / HTTP/1.1\r\nHost: a\r\n", running.request(SENT, size=1000)):
-            assert all(closed(connection) for connection in [running.connect(sent) for _ in range(5)]), sent
-            wait_for(partial(is_served, running))
-
-        def refused() -> bool:  # unless this client was too slow to ask
-            connection = running.connect()
-            try:
-                connection.sendall(b"GET /?token=x HTTP/1.1\r\nHost: evil\r\n\r\n")
-                return connection.recv(12) == b"HTTP/1.1 421"
-            except ConnectionError:
-                return False
-            finally:
-                assert closed(connection)
-
-        wait_for(refused)  # one that asks for nothing more is closed, too
-    assert capfd.readouterr().err == ""
-
-
-def test_a_second_request_has_time_of_its_own(trace: hs.Trace) -> None:
-    """Time that a connection was idle is not taken from the next request on it."""
-    with serving(trace) as running:
-        connection = http.client.HTTPConnection(HOST, running.session.port, timeout=PATIENCE)
-        for _ in range(3):
-            connection.request("GET", f"/?token={running.session.token}")
-            answer = connection.getresponse()
-            assert (answer.status, bool(answer.read())) == (200, True)
-        connection.close()
-
-
-def test_a_client_that_does_not_read_is_cut_off(trace: hs.Trace) -> None:
-    with serving(trace, patience=0.2) as running:
-        slow = socket.socket()
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        slow.connect((HOST, running.session.port))
-        ask = f"GET /?token={running.session.token} HTTP/1.1\r\nHost: {HOST}:{running.session.port}\r\n\r\n"
-        for _ in range(40):  # more than the system's buffers take, however large they are
-            slow.sendall(ask.encode())
-        wait_for(lambda: bool(running.server.server_state.connections))
-        wait_for(lambda: not running.server.server_state.connections)
-        slow.close()
-        wait_for(partial(is_served, running))
-
-
-def test_for_one_more_the_one_that_waited_longest_is_closed(trace: hs.Trace) -> None:
-    with serving(trace, most_waiting=4) as running:
-        waiting = [running.connect(b"GET") for _ in range(4)]
-        wait_for(lambda: len(running.server.server_state.connections) == 4)
-        more = [running.connect(b"GET") for _ in range(3)]
-        assert all(closed(connection) for connection in waiting[:3])
-        wait_for(partial(is_served, running))
-        for connection in (*waiting[3:], *more):
-            connection.close()
 
 
 def test_a_client_that_leaves_early_is_not_spoken_of(trace: hs.Trace, capfd: pytest.CaptureFixture[str]) -> None:
@@ -663,12 +606,10 @@ def test_the_server_ends_whatever_is_running(trace: hs.Trace, capfd: pytest.Capt
 def test_it_listens_on_loopback_and_before_its_address_is_said(
     trace: hs.Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.page import connections, server
-
     seen: list[tuple[str, int]] = []
     heard: list[str] = []
 
-    def run(self: Server, sockets: list[socket.socket]) -> None:
+    def run(self: uvicorn.Server, sockets: list[socket.socket]) -> None:
         seen.extend(one.getsockname() for one in sockets)
 
     def said(line: str) -> None:
@@ -676,7 +617,7 @@ def test_it_listens_on_loopback_and_before_its_address_is_said(
         socket.create_connection((HOST, port), timeout=PATIENCE).close()
         heard.append(line)
 
-    monkeypatch.setattr(connections.Server, "run", run)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
     with ThreadPoolExecutor(1) as pool:  # a browser of other tests may run an event loop in this thread
         pool.submit(server.serve, trace, open_browser=False, announce=said).result()
     assert [address for address, _ in seen] == ["127.0.0.1"]

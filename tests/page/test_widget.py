@@ -53,7 +53,7 @@ def anywidget() -> None:
 
 @pytest.fixture
 def in_jupyter(anywidget: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headscope.page.notebook.in_jupyter", lambda: True)
+    monkeypatch.setattr("headscope.page.notebook.in_notebook", lambda: True)
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ class Read:
     """Readings of one window.
 
     Attributes:
-        rows: for each of `Batch.wanted` the weights, (3 + words,): on the first token if it is special, on [SEP],
+        rows: for each of `Batch.rows` the weights, (3 + words,): on the first token if it is special, on [SEP],
             on all special tokens, then on each word.
         first_token, sep_token: their names; None where the window has none.
         text: a text that the tokenizer turns into the window's tokens; None if its words with spaces are not one.
@@ -172,7 +172,7 @@ class Read:
 class RowReader(Consumer):
     """The consumer that reads some rows of the heads of one window: layer, which of its heads, query word."""
 
-    def __init__(self, window: Window, wanted: Sequence[tuple[int, ...]]) -> None:
+    def __init__(self, window: Window, wanted: Sequence[tuple[int, int, int]]) -> None:
         self.rows: dict[tuple[int, ...], np.ndarray] = {}
         words = self._words = window.words
         self._wanted: dict[int, list[tuple[int, int]]] = {}
@@ -217,7 +217,7 @@ def _lines(job: Job, observed: Observed, pairs: Sequence[tuple[Example, int]]) -
     wanted: dict[int, dict[tuple[int, int, int], None]] = {}
     for (_, place), row in zip(pairs, rows, strict=True):
         wanted.setdefault(place, {})[row] = None
-    todo = [Batch(place, (observed.windows[place],), tuple(some)) for place, some in wanted.items()]
+    todo = [Batch(place, (observed.windows[place],), rows=tuple(some)) for place, some in wanted.items()]
     found = {batch.at: read for batch, read in job.workers.each("read", todo)}
     lines = []
     for (example, place), row in zip(pairs, rows, strict=True):

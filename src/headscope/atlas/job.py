@@ -31,13 +31,16 @@ class Batch(NamedTuple):
     Attributes:
         at: its number among the batches.
         windows: the windows.
-        wanted: heads to silence one by one; of each window the queries drawn by lot; or the layer, which of its heads,
-            and the query word of each row to read.
+        heads: for `effects`: those to silence one by one.
+        queries: for `observe`: of each window, the words drawn by lot.
+        rows: for `read`: the layer, which of its heads, and the query word of each row.
     """
 
     at: int
     windows: tuple[Window, ...]
-    wanted: tuple[tuple[int, ...], ...] = ()
+    heads: tuple[Head, ...] = ()
+    queries: tuple[tuple[int, ...], ...] = ()
+    rows: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)

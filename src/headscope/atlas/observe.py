@@ -86,7 +86,7 @@ class Observer(Consumer):
             {way: np.zeros(cells, dtype=np.int64) for way in WAYS},
             {
                 (row, query): (np.full(cells, -1), np.zeros(cells))
-                for row, queries in enumerate(batch.wanted)
+                for row, queries in enumerate(batch.queries)
                 for query in queries
             },
             Totals(cells),
@@ -98,7 +98,7 @@ class Observer(Consumer):
         cells = self._cells[call.layer]
         for row, window in enumerate(self._batch.windows):
             arcs = self.seen.arcs[row] if self.seen.arcs else None
-            of, drawn = (window.words, call.q.shape[1], call.q), self._batch.wanted[row]
+            of, drawn = (window.words, call.q.shape[1], call.q), self._batch.queries[row]
             strongest = None if arcs is None and not drawn else Strongest(*of, seen=arcs is not None)
             choices = Choices(*of) if self._choices else None
             for tile in tiles(call, row, window.words):
@@ -133,7 +133,7 @@ def observe(job: Job, sample: Sample) -> Observed:
     queries = _queries(windows) if job.settings.choices else {}
     groups = list(batches(windows, job.settings.batch_tokens))
     todo = [
-        Batch(at, tuple(windows[place] for place in group), tuple(queries.get(place, ()) for place in group))
+        Batch(at, tuple(windows[place] for place in group), queries=tuple(queries.get(place, ()) for place in group))
         for at, group in enumerate(groups)
     ]
     found: dict[int, Observed] = {}

@@ -171,7 +171,7 @@ class Replica:
     def effects(self, batch: Batch, silenced: frozenset[Head]) -> Float[np.ndarray, "windows heads_and_one"]:
         """The numbers of a batch: see WindowReader.numbers."""
         assert self._reader is not None
-        return self._reader.numbers(batch.windows, silenced, [(layer, head) for layer, head in batch.wanted])
+        return self._reader.numbers(batch.windows, silenced, batch.heads)
 
     def writes(self, batch: Batch, *of: Any) -> Float[np.ndarray, "rows columns"]:
         """The gains of a batch: see headscope.atlas.writes."""
@@ -186,11 +186,11 @@ class Replica:
     def read(self, batch: Batch) -> Read:
         """Some rows of weights of one window, and a text that gives it."""
         (window,) = batch.windows
-        reader = RowReader(window, batch.wanted)
+        reader = RowReader(window, batch.rows)
         self._pass([window], reader)
         text = " ".join(window.words.forms)
         again = self.loaded.tokenizer(text, verbose=False)["input_ids"]
-        rows = tuple(reader.rows[wanted] for wanted in batch.wanted)
+        rows = tuple(reader.rows[row] for row in batch.rows)
         special = (window.words.of_token[:1] < 0, window.roles.sep)
         ids = [window.ids[: len(of)][of][:1].tolist() for of in special]
         first, sep = ((self.loaded.tokenizer.convert_ids_to_tokens(of) or [None])[0] for of in ids)

@@ -90,9 +90,8 @@ class Terms:
         return sum(part.nbytes for name in ("buckets", *TABLES) if (part := getattr(self, name)) is not None)
 
     def of_head(self, head: int) -> Terms:
-        """The terms of one head, as views."""
-        tables = {name: table for name in TABLES if (table := getattr(self, name)) is not None}
-        return replace(self, **{name: table[head : head + 1] for name, table in tables.items() if len(table) > 1})
+        """The terms of one head."""
+        return self.of_heads([head])
 
     def of_heads(self, heads: Sequence[int]) -> Terms:
         """The terms of some heads, in this order."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoint.entry import TensorEntry
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, foreign_kind
 from headscope.checkpoint.json_text import JsonError, read_object, shown
-from headscope.checkpoint.raw_files import FileTree, Source
+from headscope.checkpoint.raw_files import FileTree, Source, is_plain
 from headscope.checkpoint.resolve import choose_weights, resolve
 from headscope.checkpoint.safetensors_header import read_safetensors_header
 from headscope.errors import CheckpointError, ConfigError, InputError, NotFoundError, UnsupportedError
@@ -139,13 +139,7 @@ def _read_index(place: FileTree, index_name: str, where: str) -> dict[str, str]:
         for name, file in weight_map.items():
             if not isinstance(file, str):
                 raise JsonError(f"the shard of {shown(name)} is not a file name")
-            if (
-                not file
-                or file in (".", "..")
-                or any(sign in file for sign in "/\\:\0")
-                or not file.isprintable()
-                or len(file) > 255
-            ):
+            if not is_plain(file):
                 raise JsonError(f"the shard of {shown(name)} is {shown(file)}, which is not a file beside the index")
     except JsonError as error:
         raise CheckpointError(

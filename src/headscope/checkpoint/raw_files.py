@@ -283,14 +283,19 @@ class Folder:
         return LocalFile(self.folder / check_name(name), name)
 
 
+def is_plain(name: str) -> bool:
+    """Return True for the name of a file or folder, without a way to it."""
+    signs = any(sign in name for sign in "/\\:\0")
+    return name not in ("", ".", "..") and not signs and name.isprintable() and len(name) < 256
+
+
 def check_name(name: str) -> str:
     """Return a file's name, after checking that it doesn't lead out of the folder.
 
     Raises:
         InputError: it does, or it isn't a name.
     """
-    parts = name.split("/")
-    if not name or "\\" in name or "\0" in name or ":" in name or any(part in ("", ".", "..") for part in parts):
+    if not all(map(is_plain, name.split("/"))):
         raise InputError(
             f"{name!r} is not the name of a file inside the checkpoint",
             where=name,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import JsonError, brief, parse_object, shown
-from headscope.checkpoint.raw_files import read_whole
+from headscope.checkpoint.raw_files import is_plain, read_whole
 from headscope.errors import CheckpointError, UnsupportedError
 from headscope.results.explained import Pooling
 from headscope.results.match_record import SIDES, Scoring
@@ -44,12 +44,11 @@ def read_pooling(checkpoint: Checkpoint) -> Pooling:
     names = [name for name, _ in kinds]
     if names[:2] != ["Transformer", "Pooling"] or names[2:] not in ([], ["Normalize"]):
         raise UnsupportedError(
-            f"modules.json lists {', '.join(map(shown, names)) or 'nothing'}; headscope computes Transformer, Pooling "
-            "and Normalize",
+            f"modules.json lists {_listed(names) or 'nothing'}; headscope computes Transformer, Pooling and Normalize",
             where=checkpoint.where,
             advice="read trace.outputs['last_hidden_state'] and apply the other modules yourself",
         )
-    mode, width = _mode(checkpoint, f"{kinds[1][1]}/config.json"), count_in(checkpoint, "truncate_dim")
+    mode, width = _mode(checkpoint, f"{kinds[1][1]}/config.json"), _count(checkpoint, "truncate_dim")
     return replace(rule, mode=mode, normalized=len(names) == 3, width=width)
 
 
@@ -62,36 +61,36 @@ def read_rule(checkpoint: Checkpoint) -> Pooling:
     Raises:
         CheckpointError: a file can't be read or contains invalid values.
     """
-    settings = json_object(checkpoint, "sentence_bert_config.json") or {}
-    tokenizer = json_object(checkpoint, "tokenizer_config.json") or {}
+    settings = _json_object(checkpoint, "sentence_bert_config.json") or {}
+    tokenizer = _json_object(checkpoint, "tokenizer_config.json") or {}
     limits = (settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len"))
-    limit = next((one for one in map(length_of, limits) if one is not None), None)
+    limit = next((one for one in map(_length, limits) if one is not None), None)
     lowercase = settings.get("do_lower_case") is True
     modules = modules_of(checkpoint)
     if modules is None:
         return Pooling(max_length=limit, lowercase=lowercase)
-    configs = [json_object(checkpoint, f"{folder}/config.json") or {} for kind, folder in modules if kind == "Pooling"]
+    configs = [_json_object(checkpoint, f"{folder}/config.json") or {} for kind, folder in modules if kind == "Pooling"]
     return Pooling(
         stated=True,
         max_length=limit,
         lowercase=lowercase,
-        prompt=_prompt(json_object(checkpoint, "config_sentence_transformers.json") or {}),
+        prompt=_prompts(_settings(checkpoint), "cross")[0],
         include_prompt=all(config.get("include_prompt") is not False for config in configs),
     )
 
 
-def length_of(value: object) -> int | None:
+def _length(value: object) -> int | None:
     """A number of tokens; None for anything else, and for the huge number that means no limit."""
     return value if type(value) is int and 0 < value < 1 << 24 else None
 
 
-def count_in(checkpoint: Checkpoint, field: str) -> int | None:
+def _count(checkpoint: Checkpoint, field: str) -> int | None:
     """A count in config_sentence_transformers.json, from 1 on; None if it is absent or null.
 
     Raises:
         CheckpointError: it is something else.
     """
-    value = (json_object(checkpoint, "config_sentence_transformers.json") or {}).get(field)
+    value = _settings(checkpoint).get(field)
     if value is None or (type(value) is int and value > 0):
         return value
     raise CheckpointError(
@@ -115,9 +114,8 @@ def _module(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
     if isinstance(module, dict):
         kind, path = module.get("type"), module.get("path")
         if isinstance(kind, str) and isinstance(path, str):
-            plain = not any(sign in path for sign in "/\\:\0") and path not in (".", "..") and len(path) < 256
             name = kind.rpartition(".")[2]
-            if plain and (path or name != "Pooling"):
+            if is_plain(path) or (not path and name != "Pooling"):
                 return name, path
     raise CheckpointError(
         f"a module is {brief(module)}, expected a type and the name of a folder",
@@ -128,7 +126,7 @@ def _module(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
 
 def _mode(checkpoint: Checkpoint, filename: str) -> str:
     """Return the pooling mode from its config."""
-    config = json_object(checkpoint, filename)
+    config = _json_object(checkpoint, filename)
     where = f"{checkpoint.where}: {filename}"
     if config is None:
         raise CheckpointError(f"modules.json lists a Pooling, but there is no {filename}", where=where, advice=AGAIN)
@@ -148,16 +146,14 @@ def _mode(checkpoint: Checkpoint, filename: str) -> str:
     )
 
 
-def _prompt(config: Mapping[str, Any]) -> str:
-    """Return the default prompt, empty if there is none."""
-    prompts, name = config.get("prompts"), config.get("default_prompt_name")
-    result = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    return result if isinstance(result, str) else ""
-
-
-def json_object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
+def _json_object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
     """Read a JSON object beside the weights; None if there is no such file."""
     return _parsed(checkpoint, filename, b"%s")
+
+
+def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The content of config_sentence_transformers.json; empty if there is none."""
+    return _json_object(checkpoint, "config_sentence_transformers.json") or {}
 
 
 def _parsed(checkpoint: Checkpoint, filename: str, form: bytes) -> dict[str, Any] | None:
@@ -203,15 +199,15 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
         CheckpointError: a file can't be read.
         UnsupportedError: a module, a setting or a similarity that headscope doesn't compute, by its name.
     """
-    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
+    settings = _settings(checkpoint)
     modules = modules_of(checkpoint) or []
     names = [name for name, _ in modules]
     if kind is None:
         marks = [kind for module, kind in MARKS.items() if module in names]
         plain = "bi" if names or not classifies else "cross"
         kind = MODEL_TYPES.get(str(settings.get("model_type"))) or (marks[0] if marks else plain)
-    rule, cut = read_rule(checkpoint), json_object(checkpoint, "sentence_bert_config.json") or {}
-    query, document = (length_of(cut.get(f"{side}_length")) or rule.max_length for side in ("query", "document"))
+    rule, cut = read_rule(checkpoint), _json_object(checkpoint, "sentence_bert_config.json") or {}
+    query, document = (_length(cut.get(f"{side}_length")) or rule.max_length for side in ("query", "document"))
     prompts = _prompts(settings, kind)
     scoring = Scoring(kind, "logit", prompts=prompts, lengths=(query, document), lowercase=rule.lowercase)
     if kind == "cross":
@@ -225,8 +221,7 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
 
 
 def _measure(checkpoint: Checkpoint, default: str, known: Mapping[str, str]) -> str:
-    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
-    measure = settings.get("similarity_fn_name") or default
+    measure = _settings(checkpoint).get("similarity_fn_name") or default
     if not isinstance(measure, str) or measure not in known:
         raise _unsupported(
             checkpoint, f"the similarity is {brief(measure)}", " and ".join(dict.fromkeys(known.values()))
@@ -240,8 +235,7 @@ def activation_of(checkpoint: Checkpoint) -> str:
     Raises:
         UnsupportedError: another function.
     """
-    settings = json_object(checkpoint, "config_sentence_transformers.json") or {}
-    named = settings.get("activation_fn")
+    named = _settings(checkpoint).get("activation_fn")
     older = checkpoint.config.get("sentence_transformers")
     if named is None and isinstance(older, dict):
         named = older.get("activation_fn")
@@ -266,7 +260,7 @@ def _prompts(settings: Mapping[str, Any], kind: str) -> tuple[str, str]:
 
 def unapplied_prompts(checkpoint: Checkpoint, scoring: Scoring) -> list[str]:
     """Names of prompts that the files have and that sentence-transformers puts before neither text."""
-    prompts = (json_object(checkpoint, "config_sentence_transformers.json") or {}).get("prompts")
+    prompts = _settings(checkpoint).get("prompts")
     given = prompts if isinstance(prompts, dict) else {}
     return [shown(name) for name, text in given.items() if isinstance(text, str) and text not in ("", *scoring.prompts)]
 
@@ -276,7 +270,7 @@ def _sparse(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, s
     names = [name for name, _ in modules]
     if modules and names[1:] != ["SpladePooling"]:
         raise _unsupported(checkpoint, f"modules.json lists {_listed(names)}", "Transformer and SpladePooling")
-    splade = json_object(checkpoint, f"{modules[1][1]}/config.json") or {} if modules else {}
+    splade = _json_object(checkpoint, f"{modules[1][1]}/config.json") or {} if modules else {}
     strategy, activation = splade.get("pooling_strategy", "max"), splade.get("activation_function", "relu")
     if strategy not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise _unsupported(checkpoint, f"SpladePooling is {brief(strategy)} of {brief(activation)}", "max, sum; relu")
@@ -286,7 +280,7 @@ def _sparse(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, s
         measure=_measure(checkpoint, "dot", MEASURES),
         strategy=strategy,
         twice=twice,
-        active=count_in(checkpoint, "max_active_dims"),
+        active=_count(checkpoint, "max_active_dims"),
         stated=bool(modules),
     )
 
@@ -298,7 +292,7 @@ def _late(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str
     if odd := [name for name in names if name not in LATE]:
         raise _unsupported(checkpoint, f"modules.json lists {_listed(odd)}", ", ".join(LATE))
     for name, folder in modules:
-        config = json_object(checkpoint, f"{folder}/config.json") or {} if folder else {}
+        config = _json_object(checkpoint, f"{folder}/config.json") or {} if folder else {}
         if name == "Dense" and (config.get("activation_function", IDENTITY) != IDENTITY or config.get("use_residual")):
             raise _unsupported(checkpoint, f"{shown(folder)} has an activation or a residual", "linear Dense modules")
         mask = config if name == "MultiVectorMask" else mask
@@ -321,11 +315,11 @@ def _late(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str
 
 def _expansion(checkpoint: Checkpoint) -> int | None:
     """The tokens to which queries are filled up; None if they aren't."""
-    expansion = (json_object(checkpoint, "sentence_bert_config.json") or {}).get("query_expansion")
+    expansion = (_json_object(checkpoint, "sentence_bert_config.json") or {}).get("query_expansion")
     if not expansion:
         return None
     given = expansion if isinstance(expansion, dict) else {}
-    length = length_of(given.get("length"))
+    length = _length(given.get("length"))
     if given.get("strategy") != "fixed" or not given.get("attend") or given.get("token") or length is None:
         raise _unsupported(
             checkpoint, f"query_expansion is {brief(expansion)}", "a fixed length of mask tokens that attention sees"

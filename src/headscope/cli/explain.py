@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.cli.app import app, named, opened, show, tell, tell_saved
-from headscope.cli.options import Form, Html, ModelName, Segments, Top, argument, check_top, option, takes_options
+from headscope.cli.options import Form, Html, ModelName, Segments, Top, argument, number, option, takes_options
 from headscope.cli.request import LONGEST, TextRequest, as_typed, pasted
 from headscope.errors import InputError
 from headscope.progress_bar import progress_bar
@@ -42,7 +42,7 @@ class TargetOptions:
     ] = None
     at: Annotated[
         int | None,
-        option("--at", "TOKEN", "With --target: the position of the word or of the labelled token.", whole=True),
+        option("--at", "TOKEN", "With --target: the position of the word or of the labelled token.", parser=number),
     ] = None
     like: Annotated[str | None, option("--like", "TEXT", "Explain the cosine similarity to this text instead.")] = None
     against: Annotated[
@@ -133,7 +133,6 @@ def effects(
     """Measure how silencing each head changes one output."""
     from headscope.screens.explain_sheets import effects_sheet
 
-    check_top(top)
     text = request.given_text()
     model = request.opened()
     with progress_bar("layers", sys.stderr) as progress:
@@ -179,7 +178,6 @@ def attribute(
     """Show how much each token adds to one output, as shaded text."""
     from headscope.screens.explain_sheets import attribution_sheet
 
-    check_top(top)
     text = request.given_text()
     model = request.opened()
     target = goal.wanted(model)
@@ -204,7 +202,6 @@ def why(
     from headscope.screens.pieces import find_token, labels
     from headscope.screens.values import head_list
 
-    check_top(top)
     chosen = head_list(head, "HEAD")
     layer, number = chosen[0]
     if len(chosen) != 1 or number is None:
@@ -252,7 +249,6 @@ def match(
     from headscope.explain.matching import match as matched
     from headscope.screens.match_sheet import match_sheet
 
-    check_top(top)
     texts = [as_typed(text) for text in documents]
     read = opened(model, segments=settings.segments)
     result = matched(read, as_typed(query), texts, level=settings.level, kind=settings.kind, check=settings.check)

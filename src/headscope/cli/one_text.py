@@ -261,17 +261,19 @@ def view(
     port = settings.port
     if port is not None:
         check_extra("port")
-    if html is None and (port is not None or can_serve()):
+    serves = port is not None or (html is None and can_serve())
+    writes = html is not None or not serves
+    if not writes:
         settings.check_unused(heads)
     model, trace = request.load_or_trace()
     code, atlas = exit_code(trace), notes_of(settings.atlas, trace, lambda notice: tell(f"note: {notice}"))
-    if html is not None or not (port is not None or can_serve()):
+    if writes:
         content, note = settings.page(trace, heads, None if html is None or to_stdout else html.parent, atlas)
         put_page(content, note, html, opens=not settings.no_browser)
         if html is None:
             more = "runs other texts and changes of the model" if model is not None else "has long texts in full"
             tell(f"the page also {more} if it is served: {install('view')}")
-    if port is not None or (html is None and can_serve()):
+    if serves:
         announce = tell if to_stdout else typer.echo
         opens = not settings.no_browser
         serve(trace, model, open_browser=opens, port=port or 0, at=settings.open, announce=announce, atlas=atlas)

@@ -36,14 +36,19 @@ def number(text: object) -> int:
     return value
 
 
+def rows(text: object) -> int:
+    """Parse `--top`."""
+    return whole(number(text), "--top", 1)
+
+
 def argument(metavar: str, meaning: str, completion: Callable[[str], list[str]] | None = None) -> Any:
     """An argument of a command, with its form and its help."""
     return typer.Argument(metavar=metavar, show_default=False, help=meaning, autocompletion=completion)
 
 
-def option(name: str, metavar: str, meaning: str, *, whole: bool = False, **more: Any) -> Any:
-    """An option of a command that takes a value of this form, with its help; `whole` for a whole number."""
-    return typer.Option(name, metavar=metavar, help=meaning, parser=number if whole else None, **more)
+def option(name: str, metavar: str, meaning: str, **more: Any) -> Any:
+    """An option of a command that takes a value of this form, with its help; `more` as typer has it."""
+    return typer.Option(name, metavar=metavar, help=meaning, **more)
 
 
 MODEL = "A hub id, also as NAME@REVISION; a folder, a file, or - for the bundled model."
@@ -54,7 +59,7 @@ OUT = option(
     "--out", "DIR", "Folder to write to. Run the same command again to resume an interrupted run.", show_default=False
 )
 Top = Annotated[
-    int | None, option("--top", "N", "List at most N: rows, keys of a query, or tokens at a mask.", whole=True)
+    int | None, option("--top", "N", "List at most N: rows, keys of a query, or tokens at a mask.", parser=rows)
 ]
 Html = Annotated[Path | None, option("--html", "FILE", "Also write what is shown as one offline HTML file.")]
 Parquet = Annotated[Path | None, option("--parquet", "FILE", "Also write the complete table as Parquet.")]
@@ -94,12 +99,6 @@ class Form:
     def _names(self) -> list[str]:
         flags = (self.as_json, self.as_csv, self.as_markdown)
         return [f"--{name}" for name, on in zip(FORMS, flags, strict=True) if on or name == self.form]
-
-
-def check_top(top: int | None) -> None:
-    """Raise InputError if `top` is below 1."""
-    if top is not None:
-        whole(top, "--top", 1)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -23,7 +23,6 @@ from headscope.cli.options import (
     Parquet,
     Top,
     argument,
-    check_top,
     takes_options,
 )
 from headscope.cli.request import pasted
@@ -88,7 +87,6 @@ def compare(
     from headscope.atlas.comparing import compare as compare_models
     from headscope.screens.compare_sheet import compare_sheet
 
-    check_top(top)
     model_a, model_b = (opened(one) if named(one)[1] is not None else one for one in (a, b))
     result = compare_models(model_a, model_b, corpus, **vars(settings))
     if parquet is not None:
@@ -123,7 +121,6 @@ def pairs(
     from headscope.atlas.pair_heads import PairHeads, pair_heads
     from headscope.screens.survey_sheet import pair_rows_sheet, pairs_sheet
 
-    check_top(top)
     with progress_bar("documents", sys.stderr) as progress:
         found = pair_heads(opened(model), file, **{**vars(settings), "progress": progress})
     sheet = pairs_sheet(found, top) if isinstance(found, PairHeads) else pair_rows_sheet(found, top)

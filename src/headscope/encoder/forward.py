@@ -120,7 +120,7 @@ class Encoder(EncoderWeights):
         ids = np.concatenate([sequence.ids for sequence in sequences])
         x = np.array(self.weight("embeddings.word.weight")[ids])
         if family is not None and family.holds("token_dropout", {"token_dropout": False, **anatomy.config}):
-            drop_masks(x, sequences, int(anatomy.setting("mask_id")))
+            _drop_masks(x, sequences, int(anatomy.setting("mask_id")))
         if (table := self.held("embeddings.position.weight")) is not None:
             x += table[np.concatenate([positions(anatomy, sequence.ids) for sequence in sequences])]
         if anatomy.known().types:
@@ -165,10 +165,6 @@ class Encoder(EncoderWeights):
                 advice=f"shorten the text, or pass max_length={longest} (--set max_length={longest}) to cut it there",
             )
 
-    def feed_forward(self, x: Tokens, layer: int) -> Tokens:
-        """The layer's feed-forward network, each token alone."""
-        return np.array(feed_forward(self, x, layer), order="C")
-
     def attention_input(self, x: Tokens, layer: int) -> Tokens:
         """The input of a layer's queries, keys and values: its input, or in pre-norm layers the norm of that.
 
@@ -178,14 +174,13 @@ class Encoder(EncoderWeights):
             return x
         return self.norm(x.copy(), "layer.attention_input_norm", layer)
 
+    def feed_forward(self, x: Tokens, layer: int) -> Tokens:
+        """The layer's feed-forward network, each token alone."""
+        return np.array(_feed_forward(self, x, layer), order="C")
+
     def after_attention(self, summed: Tokens, layer: int) -> Tokens:
         """A layer's output from the sum of its input and its attention's output, which is overwritten."""
-        assert self.anatomy.family is not None
-        if self.anatomy.family.layer_form == "post_norm":
-            x = self.norm(summed, "layer.attention_norm", layer)
-            return self.norm(np.add(feed_forward(self, x, layer), x, order="C"), "layer.output_norm", layer)
-        summed += feed_forward(self, self.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
-        return summed
+        return last_sum(self, *summands(self, summed, layer), layer)
 
     def after_layers(self, x: Tokens) -> Tokens:
         """The last hidden state from the last layer's output: its norm, if the family has one there."""
@@ -431,7 +426,7 @@ def positions(anatomy: Anatomy, ids: Int[np.ndarray, " tokens"]) -> Int[np.ndarr
     return np.cumsum(real) * real + padding
 
 
-def drop_masks(x: Tokens, sequences: Sequence[Input], mask: int) -> None:
+def _drop_masks(x: Tokens, sequences: Sequence[Input], mask: int) -> None:
     """ESM's token dropout, in place: <mask> is 0, and the others make up for it, text by text.
 
     The factor is (share of other tokens in training) / (share of other tokens in this text).
@@ -446,7 +441,31 @@ def drop_masks(x: Tokens, sequences: Sequence[Input], mask: int) -> None:
         start += len(masked)
 
 
-def feed_forward(weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
+def is_pre_norm(anatomy: Anatomy) -> bool:
+    """Return True if norms come before the sums, as in ModernBERT; False if they follow them, as in BERT."""
+    return anatomy.family is not None and anatomy.family.layer_form == "pre_norm"
+
+
+def summands(weights: EncoderWeights, summed: Tokens, layer: int) -> tuple[Tokens, Tokens]:
+    """The two things that a layer adds up last: the residual after attention, and the feed-forward network's output.
+
+    The first is in the memory of `summed`, the second is valid until this thread's next call.
+    """
+    if is_pre_norm(weights.anatomy):
+        return summed, _feed_forward(weights, weights.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
+    residual = weights.norm(summed, "layer.attention_norm", layer)
+    return residual, _feed_forward(weights, residual, layer)
+
+
+def last_sum(weights: EncoderWeights, residual: Tokens, fed: Tokens, layer: int) -> Tokens:
+    """A layer's output from its `summands`, of which the first may be overwritten."""
+    if is_pre_norm(weights.anatomy):
+        residual += fed
+        return residual
+    return weights.norm(np.add(fed, residual, order="C"), "layer.output_norm", layer)
+
+
+def _feed_forward(weights: EncoderWeights, x: Tokens, layer: int) -> Tokens:
     """The plain network, or the gated one if the family has a gate; valid until this thread's next call.
 
     Plain: activation(x W_1 + b_1) W_2 + b_2 (Vaswani et al. 2017, eq. 2).

@@ -90,25 +90,18 @@ def block_rows(out: int, into: int, tokens: int) -> int:
     return next((rows for rows in range(most // 4 * 4, 0, -4) if out % rows == 0), 0)
 
 
-def few_product(
-    x: Float[np.ndarray, "tokens into"], stored: Float[np.ndarray, "out into"], out: Float[np.ndarray, "tokens out"]
-) -> Float[np.ndarray, "tokens out"]:
-    """x W, with W = stored.T, for a few tokens."""
-    tokens, (width, into) = len(x), stored.shape
-    rows = block_rows(width, into, tokens) if stored.flags.c_contiguous else 0
-    if not rows:
-        return np.matmul(x, stored.T, out=out)
-    blocks = stored.reshape(-1, rows, into).swapaxes(1, 2)
-    np.matmul(aligned(x), blocks, out=out.reshape(tokens, -1, rows).swapaxes(0, 1))
-    return out
-
-
 def few_products(
     x: Float[np.ndarray, "tokens into"], stored: Sequence[Weight], out: Float[np.ndarray, "tokens all"]
 ) -> Float[np.ndarray, "tokens all"]:
     """x W for the W of several weights side by side, for a few tokens."""
+    tokens, lined = len(x), aligned(x)
     for weight, part in _parts(stored):
-        few_product(x, weight, out=out[:, part])
+        width, into = weight.shape
+        if rows := block_rows(width, into, tokens) if weight.flags.c_contiguous else 0:
+            blocks = weight.reshape(-1, rows, into).swapaxes(1, 2)
+            np.matmul(lined, blocks, out=out[:, part].reshape(tokens, -1, rows).swapaxes(0, 1))
+        else:
+            np.matmul(x, weight.T, out=out[:, part])
     return out
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from headscope.errors import HeadscopeError
 from headscope.explain.content import Content
-from headscope.explain.residual import blocks_of_rows, output_weights, record_of, values_of, weights_of
+from headscope.explain.residual import blocks_of_rows, record_of, values_of, weights_of
 from headscope.heads.kinds import FINDINGS
 from headscope.heads.reference import padding
 from headscope.results.lazy_maps import TILE_CELLS
+from headscope.traces import layer_W_O
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,7 +178,7 @@ def _features(
     """The right factor of the weights: values, roles, roles times |v W_O|. And W_O W_O^T, None where not known."""
     flags = np.stack([getattr(roles, role) for role in ROLES], -1).astype(np.float32)
     try:
-        W_O, v = output_weights(trace, layer), values_of(record, layer)
+        W_O, v = layer_W_O(trace, layer), values_of(record, layer)
     except HeadscopeError:  # the sentences then speak of weights only
         return flags[None], None
     gram = W_O @ W_O.swapaxes(-1, -2)

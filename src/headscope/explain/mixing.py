@@ -31,7 +31,6 @@ from headscope.explain.residual import (
     contexts_of,
     deviations,
     layer_input,
-    output_weights,
     post_norm,
     record_of,
     through_layer,
@@ -44,7 +43,7 @@ from headscope.model import Model
 from headscope.results.arrays import Named
 from headscope.results.explained import MixingRatio
 from headscope.results.lazy_maps import LazyMap
-from headscope.traces import refuse_swapped
+from headscope.traces import layer_W_O, refuse_swapped
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -114,7 +113,7 @@ def norm_map(trace: Trace, layer: int, kind: str = "Attn-N", head: int | None = 
         return LazyMap(f"norms {kind}", sizes, LayerMixing(trace, layer, kind, x).tile)
     chosen = trace[layer, head]
     at = trace.head_numbers(layer).index(chosen.head)
-    lengths = np.linalg.norm(values_of(record, layer)[at] @ output_weights(trace, layer)[at], axis=-1)
+    lengths = np.linalg.norm(values_of(record, layer)[at] @ layer_W_O(trace, layer)[at], axis=-1)
     return LazyMap("norms Attn-N", sizes, lambda rows, columns: chosen.weights.tile(rows, columns) * lengths[columns])
 
 
@@ -136,7 +135,7 @@ class LayerMixing:
         self._active = np.array([(layer, head) not in trace.ablated for head in heads])
         if kind.endswith("N"):
             self._v = values_of(self.record, layer)
-            self._W_O = output_weights(trace, layer)
+            self._W_O = layer_W_O(trace, layer)
             self._norm: PostNorm | None = post_norm(trace, layer, kind) if "Res" in kind else None
 
     def ratios(self) -> Float[np.ndarray, " queries"]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope.anatomy.heads import check_index
 from headscope.attention.activations import activate
 from headscope.attention.scores import join_heads
+from headscope.encoder.forward import is_pre_norm, summands
 from headscope.errors import InputError
 from headscope.explain.residual import (
     Written,
@@ -18,7 +19,6 @@ from headscope.explain.residual import (
     check_whole,
     contexts_of,
     opened_model,
-    output_weights,
     record_of,
     values_of,
     walk,
@@ -28,6 +28,7 @@ from headscope.results.explained import Promotion
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.targets import lacks
 from headscope.settings import whole
+from headscope.traces import layer_W_O
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -70,7 +71,7 @@ def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None
     model = _masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
     record, v = record_of(trace, layer), values_of(record_of(trace, layer), layer)[at]
-    W_O = output_weights(trace, layer)[at]
+    W_O = layer_W_O(trace, layer)[at]
     part = f"layer {layer}, head {at}"
     if key is None:
         joined = contexts_of(record, values_of(record, layer), np.array([query]))[0]
@@ -99,11 +100,11 @@ def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "fe
     model = _masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
     way = walk(trace, np.array([query]))
-    written = norms_passed(model.encoder, layer, way[layer].summed).fed[0]
+    written = way[layer].fed[0]
     if part == "attention":
         rows = np.array([query])
         joined = contexts_of(record_of(trace, layer), values_of(record_of(trace, layer), layer), rows)
-        W_O = output_weights(trace, layer)
+        W_O = layer_W_O(trace, layer)
         written = joined[0] @ W_O.reshape(-1, W_O.shape[-1])
         written = written + model.encoder.bias("layer.attention_output", layer)
     words = f"layer {layer}, {part.replace('_', '-')}"
@@ -167,38 +168,32 @@ def along_the_residual(encoder: Encoder, way: list[Written], layer: int, vector:
     """
     rows = vector[None]
     for at in range(layer, len(way)):
-        passed = norms_passed(encoder, at, way[at].summed)
-        for norm in (*passed.between, *passed.after) if at > layer or part == "attention" else passed.after:
+        between, after = norms_passed(encoder, at, way[at].summed, way[at].fed)
+        for norm in (*between, *after) if at > layer or part == "attention" else after:
             rows = norm.into(rows)
     return rows[0]
 
 
-class Passed(NamedTuple):
+def norms_passed(
+    encoder: Encoder, layer: int, summed: Float[np.ndarray, "n d_model"], fed: Float[np.ndarray, "n d_model"]
+) -> tuple[tuple[HeldNorm, ...], tuple[HeldNorm, ...]]:
     """The norms that what is written into the residual passes in a layer, held at some queries.
 
-    Attributes:
-        between: after attention; none where norms come before the sums.
-        after: after the feed-forward; there, of the last layer alone, the norm that follows all layers.
-        fed: (n, d_model), what the feed-forward writes, its bias included.
+    Args:
+        summed: the sum of the layer's input and its attention's output.
+        fed: what the feed-forward writes.
+
+    Returns:
+        Those after attention, none where norms come before the sums; and those after the feed-forward: there, of the
+        last layer alone, the norm that follows all layers.
     """
-
-    between: tuple[HeldNorm, ...]
-    after: tuple[HeldNorm, ...]
-    fed: Float[np.ndarray, "n d_model"]
-
-
-def norms_passed(encoder: Encoder, layer: int, summed: Float[np.ndarray, "n d_model"]) -> Passed:
-    """A layer's norms, from the sum of its input and its attention's output."""
-    family, sizes = encoder.anatomy.family, encoder.anatomy.known()
-    if family is not None and family.layer_form == "pre_norm":
-        fed = encoder.feed_forward(encoder.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
-        last = layer == sizes.layers - 1 and encoder.anatomy.has("last_norm.weight")
-        return Passed((), (held_norm(encoder, summed + fed, "last_norm"),) if last else (), fed)
-    middle = encoder.norm(summed.copy(), "layer.attention_norm", layer)
-    fed = encoder.feed_forward(middle, layer)
-    roles = {"layer.attention_norm": summed, "layer.output_norm": middle + fed}
+    if is_pre_norm(encoder.anatomy):
+        last = layer == encoder.anatomy.known().layers - 1 and encoder.anatomy.has("last_norm.weight")
+        return (), (held_norm(encoder, summed + fed, "last_norm"),) if last else ()
+    residual = encoder.norm(summed.copy(), "layer.attention_norm", layer)
+    roles = {"layer.attention_norm": summed, "layer.output_norm": residual + fed}
     between, after = (held_norm(encoder, rows, role, layer) for role, rows in roles.items())
-    return Passed((between,), (after,), fed)
+    return (between,), (after,)
 
 
 def before_the_decoder(
@@ -260,7 +255,9 @@ def _at_places(
     for layer, kept in enumerate(base.layers):
         assert kept.summed is not None
         assert kept.contexts is not None
-        between, after, _ = norms_passed(model.encoder, layer, kept.summed[rows])
+        summed = kept.summed[rows]
+        _, fed = summands(model.encoder, summed.copy(), layer)
+        between, after = norms_passed(model.encoder, layer, summed, fed)
         layers.append((join_heads(kept.contexts[:, rows]), (*between, *after)))
     return layers, base.last[rows]
 

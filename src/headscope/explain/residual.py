@@ -13,11 +13,12 @@ import numpy as np
 
 from headscope.attention.scores import join_heads, scores, weights
 from headscope.checkpoint.weights_elsewhere import with_numbers
+from headscope.encoder.forward import Input, is_pre_norm, last_sum, summands
 from headscope.errors import TraceError, UnsupportedError
 from headscope.model import Model
 from headscope.results.lazy_maps import TILE_CELLS
-from headscope.traces import layer_W_O, refuse_swapped
-from headscope.traces.views import full
+from headscope.traces import refuse_swapped
+from headscope.traces.views import full, kept_values
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -71,13 +72,7 @@ def values_of(record: LayerRecord, layer: int) -> Float[np.ndarray, "heads keys 
     Raises:
         TraceError: the trace was kept without values.
     """
-    if record.v is None:
-        raise TraceError(
-            "this measure needs the values, which were not kept",
-            where=f"layer {layer}",
-            advice="make the trace again with its values",
-        )
-    v = full(record.v)
+    v = full(kept_values(record, f"layer {layer}"))
     shared = len(record.q) // len(v)
     return v if shared == 1 else np.repeat(v, shared, axis=0)
 
@@ -107,11 +102,13 @@ class Written:
     Attributes:
         x: (n, d_model), the layer's input at these queries.
         summed: (n, d_model), x + attention + b_O.
+        fed: (n, d_model), what the feed-forward writes, its bias included.
         output: (n, d_model), the layer's output.
     """
 
     x: Tokens
     summed: Tokens
+    fed: Tokens
     output: Tokens
 
 
@@ -159,12 +156,6 @@ def whole_layers(trace: Trace, what: str) -> Model:
     return model
 
 
-def is_pre_norm(trace: Trace) -> bool:
-    """Return True for a trace of an opened checkpoint whose norms come before the sums, as ModernBERT's."""
-    family = trace.source.anatomy.family if isinstance(trace.source, Model) else None
-    return family is not None and family.layer_form == "pre_norm"
-
-
 def check_form(model: Model, what: str, where: str) -> None:
     """Check that a model's layers mix tokens by attention alone.
 
@@ -177,22 +168,6 @@ def check_form(model: Model, what: str, where: str) -> None:
             where=where,
             advice="use weights, contexts and statistics, or effects, which run the layers as they are",
         )
-
-
-def output_weights(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_model"]:
-    """(heads, d_value, d_model): W_O of each head that was kept, in fp32; 0 for silenced heads, which write nothing.
-
-    Raises:
-        TraceError: the trace has no model.
-        UnsupportedError: it isn't known where this live model keeps W_O.
-    """
-    if trace.source is None:
-        raise TraceError(
-            "this measure needs W_O, which is in the model and not in the trace",
-            where=f"layer {layer}",
-            advice="read the trace with hs.load(file, model=hs.open(…)), or use a kind that ends in W",
-        )
-    return layer_W_O(trace, layer)
 
 
 def post_norm(trace: Trace, layer: int, kind: str) -> PostNorm | None:
@@ -213,15 +188,15 @@ def post_norm(trace: Trace, layer: int, kind: str) -> PostNorm | None:
         return live_post_norm(trace.source, layer)
     model = opened_model(trace, "the residual")
     check_form(model, kind, trace.model)
-    if is_pre_norm(trace) and kind == "AttnResLn-N":
+    encoder = model.encoder
+    if is_pre_norm(model.anatomy):
+        if kind != "AttnResLn-N":
+            return None
         raise UnsupportedError(
             f"{kind} is defined for layers whose norms follow their sums, and {model.anatomy.base_class}'s come first",
             where=trace.model,
             advice='use "AttnRes-N", which is all of such a layer',
         )
-    if is_pre_norm(trace):
-        return None
-    encoder = model.encoder
     return PostNorm(
         bias=encoder.bias("layer.attention_output", layer),
         scale=encoder.weight("layer.attention_norm.weight", layer),
@@ -254,8 +229,6 @@ def layer_input(trace: Trace, layer: int) -> Tokens:
 
 def embedded(trace: Trace) -> Tokens:
     """(queries, d_model): the embeddings' output, layer 0's input."""
-    from headscope.encoder import Input
-
     encoder = whole_layers(trace, "the layer's input").encoder
     ids, segments = (np.array(values, dtype=np.int64) for values in (trace.ids, trace.segments))
     text = Input(ids, segments)
@@ -293,7 +266,8 @@ def walk(trace: Trace, rows: np.ndarray, layers: int | None = None) -> list[Writ
 def through_layer(encoder: Encoder, layer: int, x: Tokens, contexts: Tokens) -> Written:
     """One layer from its input and its heads' contexts, side by side, both (n, d_model)."""
     summed = encoder.linear(contexts, "layer.attention_output", layer) + x
-    return Written(x, summed, encoder.after_attention(summed.copy(), layer))
+    residual, fed = summands(encoder, summed.copy(), layer)
+    return Written(x, summed, fed.copy(), last_sum(encoder, residual, fed, layer))
 
 
 def deviations(x: Tokens, eps: float) -> Float[np.ndarray, " n"]:

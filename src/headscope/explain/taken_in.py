@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.anatomy.heads import check_index
+from headscope.encoder.forward import is_pre_norm
 from headscope.explain.content import content_of
 from headscope.explain.mixing import LayerMixing, layer_inputs
-from headscope.explain.residual import check_whole, is_pre_norm, record_of, values_of, weights_of
+from headscope.explain.residual import check_whole, record_of, values_of, weights_of
 from headscope.heads import roles_of
+from headscope.model import Model
 from headscope.results.explained import Followed
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
 
 def kind_of(trace: Trace) -> str:
     """The kind whose F_ij add up to a word's new vector: with the LayerNorm where one follows the sum, as in BERT."""
-    return "AttnRes-N" if is_pre_norm(trace) else "AttnResLn-N"
+    source = trace.source
+    return "AttnRes-N" if isinstance(source, Model) and is_pre_norm(source.anatomy) else "AttnResLn-N"
 
 
 def follow(trace: Trace, token: int) -> Followed:

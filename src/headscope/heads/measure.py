@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention.terms import Terms
-from headscope.errors import HeadscopeError, InputError, TraceError, require
+from headscope.errors import HeadscopeError, InputError, require
 from headscope.heads.catalog import CATALOG, chosen, need_values
 from headscope.heads.kinds import MEASURES, Pattern
-from headscope.heads.reference import LayerArrays, Roles, over_queries, reference_statistics, roles_of
+from headscope.heads.reference import LayerArrays, Roles, measured_blocks, over_queries, roles_of
 from headscope.results.head_values import HeadValues
 from headscope.results.table import HeadTable, in_columns
 from headscope.traces import broken_rows, is_broken, layer_W_O, refuse_swapped
+from headscope.traces.views import kept_values
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -51,7 +52,11 @@ def measure(
         MissingExtraError: engine="torch" without PyTorch.
     """
     if engine == "numpy":
-        return reference_statistics(layer, roles, names, dtype=dtype)
+        names = chosen(names, values=layer.v is not None and layer.W_O is not None)
+        parts = [values for _, values in measured_blocks(layer, roles, names, dtype=dtype)]
+        if not parts:
+            return {name: np.zeros(layer.q.shape[:2]) for name in names}
+        return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in names}
     require("torch", "torch", where="trace.statistics, engine='torch'", otherwise="use engine='numpy'")
     import torch
 
@@ -125,12 +130,8 @@ def require_values(trace: Trace) -> None:
         TraceError: it has no values, or no model, or a head wrote something else than its weights and values give.
     """
     refuse_swapped(trace)
-    if any(record.v is None for record in trace.layers):
-        raise TraceError(
-            "the norm-weighted statistics need the values V, which the trace doesn't have",
-            where="trace",
-            advice="make the trace again with values",
-        )
+    for number, record in zip(trace.numbers, trace.layers, strict=True):
+        kept_values(record, f"layer {number}")
     layer_W_O(trace, trace.numbers[0])
 
 

@@ -1,7 +1,7 @@
 """Every statistic from the weights themselves, in blocks of queries: the definitions, written out literally.
 
-`reference_statistics` computes them in fp64, and the fast ways are tested against it. The page and the overview, which
-show few digits, compute the same formulas in the precision of the trace. Before them stand the roles of a trace's
+`measure.measure` computes them in fp64, and the fast ways are tested against it. The page and the overview, which show
+few digits, compute the same formulas in the precision of the trace. Before them stand the roles of a trace's
 tokens ([CLS], [SEP], punctuation, texts of a pair) and the queries that have each statistic; for the other queries it
 is NaN, by the rules of docs/statistics.md.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from headscope.attention.scores import EVERYTHING, Mask, Rows, softmax_rows
 from headscope.attention.terms import NO_TERMS, Array, Terms, namespace
 from headscope.errors import InputError
-from headscope.heads.catalog import CATALOG, CELLS, MASSES, ROLE_TOKENS, chosen, need_values
+from headscope.heads.catalog import CATALOG, CELLS, MASSES, ROLE_TOKENS, need_values
 from headscope.results.tokens import punctuation
 
 if TYPE_CHECKING:
@@ -418,21 +418,6 @@ def measured_blocks(
             values = {name: FORMULAS[name](block) for name in names}
         nan = block.weights.dtype.type(np.nan)
         yield part, {name: np.where(use[name], value, nan) for name, value in values.items()}
-
-
-def reference_statistics(
-    layer: LayerArrays,
-    roles: Roles,
-    names: Iterable[str] | None = None,
-    *,
-    dtype: type[np.floating] | None = np.float64,
-) -> dict[str, Float[np.ndarray, "heads queries"]]:
-    """Statistics of every query of a layer from its weights; arguments and errors are those of `measure.measure`."""
-    names = chosen(names, values=layer.v is not None and layer.W_O is not None)
-    parts = [values for _, values in measured_blocks(layer, roles, names, dtype=dtype)]
-    if not parts:
-        return {name: np.zeros(layer.q.shape[:2]) for name in names}
-    return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in names}
 
 
 def over_queries(

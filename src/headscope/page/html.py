@@ -172,25 +172,9 @@ def _runs(
     return runs_of(model, trace, base, labels if include or is_cheap(model, trace, cost_of_groups) else None, progress)
 
 
-def size_note(
-    traces: Sequence[Trace],
-    *,
-    dtype: str = "fp16",
-    values: bool | None = None,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-) -> str | None:
+def size_note(traces: Sequence[Trace], **narrow: Any) -> str | None:
     """A note about the size of a large page and how to make it smaller; None if it is not large."""
-    expected = sum(
-        estimated_bytes(
-            trace,
-            dtype,
-            values,
-            len(trace.layers) if layers is None else len(layers),
-            trace.heads if heads is None else len(heads),
-        )
-        for trace in traces
-    )
+    expected = sum(estimated_bytes(trace, **narrow) for trace in traces)
     if expected * 4 // 3 <= LARGE:
         return None
     return (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headscope.page.html import default_title, notes_of, page
 from headscope.page.trace import estimated_bytes, page_bytes
+from headscope.progress_bar import in_notebook
 from headscope.traces import Trace
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def mimebundle(
     bundle = {"text/plain": repr(trace)}
     if "text/html" not in (include or {"text/html"}) or "text/html" in (exclude or ()):
         return bundle  # the page is made only if it will be shown
-    size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
+    size = estimated_bytes(trace)
     if size <= SHOWN_UP_TO:
         bundle["text/html"] = frame(trace)
     else:
@@ -67,13 +68,6 @@ def mimebundle(
             "trace.view() serves it, trace.to_html(…, layers=[…]) writes a part"
         )
     return bundle
-
-
-def in_jupyter() -> bool:
-    """Return True in the kernel of a Jupyter notebook, where cells can show HTML."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and type(shell).__name__ != "TerminalInteractiveShell"
 
 
 def in_marimo() -> bool:
@@ -86,18 +80,18 @@ def show(
     trace: Trace, *, height: int | None = None, open_browser: bool = True, atlas: str | Path | None = None
 ) -> TraceWidget | None:
     """Return the page as a widget in a notebook with anywidget, show it in one without, or serve it until Ctrl-C."""
-    beside = notes_of(atlas, trace)
-    if (in_jupyter() or in_marimo()) and find_spec("anywidget") is not None:
+    beside, height = notes_of(atlas, trace), height or HEIGHT
+    if (in_notebook() or in_marimo()) and find_spec("anywidget") is not None:
         from headscope.page.widget import TraceWidget
 
-        return TraceWidget(trace, height=height or HEIGHT, atlas=beside)
-    if in_jupyter():
+        return TraceWidget(trace, height=height, atlas=beside)
+    if in_notebook():
         from IPython.display import display
 
-        display({"text/plain": repr(trace), "text/html": frame(trace, height=height or HEIGHT, atlas=beside)}, raw=True)
+        display({"text/plain": repr(trace), "text/html": frame(trace, height=height, atlas=beside)}, raw=True)
     elif in_marimo():
         marimo = sys.modules["marimo"]
-        marimo.output.append(marimo.Html(frame(trace, height=height or HEIGHT, atlas=beside)))
+        marimo.output.append(marimo.Html(frame(trace, height=height, atlas=beside)))
     else:
         from headscope.page.server import serve
 

@@ -11,16 +11,17 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headscope.errors import HeadscopeError, InputError, require
 from headscope.page.questions import in_the_page
-from headscope.page.session import HOST, LeftError, Session, T, first_page, studied, traced
+from headscope.page.session import HOST, LeftError, Session, first_page, studied, traced
 from headscope.page.trace_parts import part
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -42,6 +43,7 @@ SERVING = ("starlette", "uvicorn")
 """Packages without which no page is served."""
 LONGEST_REQUEST = 1 << 20
 """Most bytes of a request's body: enough for a few hundred pages of text."""
+BYTES = "application/octet-stream"
 SITE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 """Ending of a file of a survey's site -> its type."""
 
@@ -80,72 +82,52 @@ def application(session: Session) -> Starlette:
     `/api/part` reads a large trace in parts. `/atlas/TOKEN/` has the pages of the survey beside the trace.
     """
     from starlette.applications import Starlette
-    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
     from starlette.routing import Route
 
     async def index(request: Request) -> Response:
-        denied = _denied(session, request, request.query_params.get("token", ""))
-        if denied is not None:
-            return denied
+        _check(session, request, request.query_params.get("token", ""))
         first = next(iter(session.traces))
-        try:
-            content = await session.run(lambda: first_page(session, first))
-        except LeftError:
-            return _refusal("the server is stopping", 503)
+        content = await session.run(lambda: first_page(session, first))
         headers = {**HEADERS, "Content-Security-Policy": server_policy(content)}
         return Response(content, media_type="text/html; charset=utf-8", headers=headers)
 
-    async def checked(request: Request) -> dict[str, Any] | Response:
-        denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
-        return await _query_of(request) if denied is None else denied
-
-    async def streamed(request: Request, answer: Callable[[Session, dict[str, Any]], AsyncIterator[bytes]]) -> Response:
-        query = await checked(request)
-        if isinstance(query, Response):
-            return query
-        return StreamingResponse(answer(session, query), media_type="application/octet-stream", headers=HEADERS)
+    async def checked(request: Request) -> dict[str, Any]:
+        _check(session, request, request.headers.get("x-headscope-token", ""))
+        return await _query_of(request)
 
     async def trace(request: Request) -> Response:
-        return await streamed(request, traced)
+        return StreamingResponse(traced(session, await checked(request)), media_type=BYTES, headers=HEADERS)
 
     async def study(request: Request) -> Response:
-        return await streamed(request, studied)
+        return StreamingResponse(studied(session, await checked(request)), media_type=BYTES, headers=HEADERS)
 
     async def runs(request: Request) -> Response:
-        denied = _denied(session, request, request.headers.get("x-headscope-token", ""))
-        return denied or JSONResponse(session.runs.listed(session.traces), headers=HEADERS)
-
-    async def made(work: Callable[[], T]) -> T | Response:
-        """The result of work, or a refusal."""
-        try:
-            return await session.run(work)
-        except LeftError:
-            return _refusal("the server is stopping", 503)
-        except HeadscopeError as error:
-            return _refusal(in_the_page(error), 422)
+        _check(session, request, request.headers.get("x-headscope-token", ""))
+        return JSONResponse(session.runs.listed(session.traces), headers=HEADERS)
 
     async def parts(request: Request) -> Response:
         query = await checked(request)
-        if isinstance(query, Response):
-            return query
-        content = await made(lambda: part(session.trace(query.get("trace")), query))
-        if isinstance(content, Response):
-            return content
-        return Response(content, media_type="application/octet-stream", headers=HEADERS)
+        content = await session.run(lambda: part(session.trace(query.get("trace")), query))
+        return Response(content, media_type=BYTES, headers=HEADERS)
 
     async def atlas(request: Request) -> Response:
-        denied = _denied(session, request, request.path_params["token"])
-        if denied is not None:
-            return denied
+        _check(session, request, request.path_params["token"])
         name, beside = request.path_params["name"], session.atlas
-        content = None if beside is None else await made(lambda: beside.page(name))
+        content = None if beside is None else await session.run(lambda: beside.page(name))
         if content is None:
-            return _refusal("there is no such page", 404)
-        if isinstance(content, Response):
-            return content
+            raise RefusedError("there is no such page", 404)
         kind = name.rpartition(".")[2]
         policy = {"Content-Security-Policy": server_policy(content)} if kind == "html" else {}
         return Response(content, media_type=f"{SITE_TYPES[kind]}; charset=utf-8", headers={**HEADERS, **policy})
+
+    async def refused(_request: Request, error: Exception) -> Response:
+        why, status = "the server is stopping", 503
+        if isinstance(error, RefusedError):
+            why, status = error.args
+        elif isinstance(error, HeadscopeError):
+            why, status = in_the_page(error), 422
+        return PlainTextResponse(why, status, headers=HEADERS)
 
     return Starlette(
         routes=[
@@ -155,33 +137,39 @@ def application(session: Session) -> Starlette:
             Route("/api/runs", runs),
             Route("/api/part", parts, methods=["POST"]),
             Route("/atlas/{token}/{name}", atlas),
-        ]
+        ],
+        exception_handlers=dict.fromkeys((RefusedError, LeftError, HeadscopeError), refused),
     )
 
 
-def _refusal(why: str, status: int) -> Response:
-    from starlette.responses import PlainTextResponse
-
-    return PlainTextResponse(why, status, headers=HEADERS)
+class RefusedError(Exception):
+    """A request is refused: why, and the status of the answer."""
 
 
-def _denied(session: Session, request: Request, token: str) -> Response | None:
-    """A refusal of a request that another site's page, or DNS rebinding, may have sent; otherwise None."""
+def _check(session: Session, request: Request, token: str) -> None:
+    """Refuse a request that another site's page, or DNS rebinding, may have sent.
+
+    Raises:
+        RefusedError: it may be one.
+    """
     hosts = request.headers.getlist("host")
     if hosts not in ([f"{HOST}:{session.port}"], [f"localhost:{session.port}"]):
-        return _refusal(f"this server only answers requests for {HOST}:{session.port}", 421)
+        raise RefusedError(f"this server only answers requests for {HOST}:{session.port}", 421)
     origin = request.headers.get("origin")
     if origin is not None and origin != f"http://{hosts[0]}":
-        return _refusal("requests from other sites are refused", 403)
+        raise RefusedError("requests from other sites are refused", 403)
     if not hmac.compare_digest(token.encode(), session.token.encode()):
-        return _refusal(
+        raise RefusedError(
             "wrong token: it changes with each run. Open the last address that `headscope view` printed.", 403
         )
-    return None
 
 
-async def _query_of(request: Request) -> dict[str, Any] | Response:
-    """The JSON object in a request's body, or a refusal."""
+async def _query_of(request: Request) -> dict[str, Any]:
+    """The JSON object in a request's body.
+
+    Raises:
+        RefusedError: it is none, too long, or incomplete.
+    """
     from starlette.requests import ClientDisconnect
 
     body = b""
@@ -189,15 +177,15 @@ async def _query_of(request: Request) -> dict[str, Any] | Response:
         async for chunk in request.stream():
             body += chunk
             if len(body) > LONGEST_REQUEST:
-                return _refusal(f"the request is longer than {LONGEST_REQUEST:,} bytes", 413)
+                raise RefusedError(f"the request is longer than {LONGEST_REQUEST:,} bytes", 413)
     except ClientDisconnect:
-        return _refusal("the request is incomplete", 400)
+        raise RefusedError("the request is incomplete", 400) from None
     try:
         query = json.loads(body)
-        if not isinstance(query, dict):
-            raise ValueError("not an object")
     except (ValueError, RecursionError):
-        return _refusal("the request is not a JSON object", 400)
+        query = None
+    if not isinstance(query, dict):
+        raise RefusedError("the request is not a JSON object", 400)
     return query
 
 
@@ -207,6 +195,21 @@ def _loop_runs() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def server_of(app: Starlette, stop: Callable[[], None]) -> uvicorn.Server:
+    """A server for this application, which calls `stop` and disconnects all clients when it stops."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            stop()
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
+            await super().shutdown(sockets)
+
+    options: dict[str, Any] = {"http": "h11", "ws": "none", "lifespan": "off", "timeout_graceful_shutdown": 1}
+    return Server(uvicorn.Config(app, log_level="error", access_log=False, **options))
 
 
 def serve(
@@ -247,8 +250,6 @@ def serve(
             where="view",
             advice='write a file with trace.to_html("page.html"), or run headscope view in a terminal',
         )
-    from headscope.page.connections import server_of
-
     session.keep(trace)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -265,7 +266,7 @@ def serve(
     session.port = listener.getsockname()[1]
     address = f"{session.address()}#{at}" if at else session.address()
     announce(f"headscope is at {address}\nCtrl-C stops it")
-    server = server_of(app, stop=session.stop)
+    server = server_of(app, session.stop)
     if open_browser:  # beside the server, which some browsers wait for
         threading.Thread(target=open_in_browser, args=(address,), daemon=True).start()
     try:

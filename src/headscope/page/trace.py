@@ -46,26 +46,9 @@ VALUES_UP_TO = 4 << 20
 """Most bytes of V that are included by default; without V a cell's last step can't be shown in full."""
 
 
-def page_bytes(
-    trace: Trace,
-    *,
-    dtype: str = "fp16",
-    values: bool | None = None,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-) -> bytes:
-    """The trace file with the page's own tensors (docs/trace-format.md, "What the page adds").
-
-    Args:
-        trace: to write.
-        dtype: fp16 or fp32, of Q, K and V.
-        values: include V, and what makes shares of it; None includes them for short texts only.
-        layers, heads: only these, counted from 0.
-
-    Raises:
-        InputError: no such dtype, layer or head.
-    """
-    return page_file(trace, dtype=dtype, values=values, layers=layers, heads=heads)[0]
+def page_bytes(trace: Trace, **options: Any) -> bytes:
+    """The trace file for the page; options and errors are those of `page_file`."""
+    return page_file(trace, **options)[0]
 
 
 def page_file(
@@ -77,9 +60,20 @@ def page_file(
     heads: Sequence[int] | None = None,
     masks: bool = False,
 ) -> tuple[bytes, bool]:
-    """Return the bytes of `page_bytes`, and True if the trace has V and it was left out by default.
+    """The trace file with the page's own tensors (docs/trace-format.md, "What the page adds").
 
-    With `masks`, other measures stand beside the word that the page opens on (headscope.page.trace).
+    Args:
+        trace: to write.
+        dtype: fp16 or fp32, of Q, K and V.
+        values: include V, and what makes shares of it; None includes them for short texts only.
+        layers, heads: only these, counted from 0.
+        masks: other measures stand beside the word that the page opens on: see `beside`.
+
+    Returns:
+        Its bytes, and True if the trace has V and it was left out by default.
+
+    Raises:
+        InputError: no such dtype, layer or head.
     """
     if dtype not in DTYPES:
         raise InputError(f"unsupported dtype {dtype!r} for a page", where="dtype", advice="use fp32 or fp16")
@@ -146,11 +140,19 @@ def about(trace: Trace) -> dict[str, Any]:
     }
 
 
-def estimated_bytes(trace: Trace, dtype: str, values: bool | None, layers: int, heads: int) -> int:
+def estimated_bytes(
+    trace: Trace,
+    *,
+    dtype: str = "fp16",
+    values: bool | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> int:
     """Approximate size of the result of `page_bytes`."""
     width = np.dtype(DTYPES.get(dtype, np.float16)).itemsize
     rows = (len(trace.queries) + len(trace.keys)) * (2 if values else 1)
-    return layers * heads * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
+    count = len(trace.layers if layers is None else layers) * (trace.heads if heads is None else len(heads))
+    return count * (rows * trace.d_head * width + 4 * len(trace.queries) + THUMB * THUMB)
 
 
 def _chosen(requested: Sequence[int] | None, numbers: Sequence[int], noun: str) -> list[int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -28,12 +27,15 @@ if TYPE_CHECKING:
 EMBEDDED_UP_TO = 24 << 20
 """Most bytes of a trace that are saved with the notebook; of a larger one, the kernel sends what is looked at."""
 
+REMOTE = "0"
+"""The trace's name in the page's requests."""
+
 Selection = tuple[int, int, int | None, int | None]
 """Layer, head, query and key, as the model numbers them; None for a query or key that isn't pinned."""
 
 
 class TraceWidget(anywidget.AnyWidget):
-    """The page of one trace, or of several to compare.
+    """The page of a trace.
 
         w = trace.view()
         w.selection = (3, 1, 7, 2)                       # layer, head, query, key
@@ -53,22 +55,20 @@ class TraceWidget(anywidget.AnyWidget):
     state = traitlets.Unicode().tag(sync=True)
     selection = traitlets.Tuple().tag(sync=True)
 
-    def __init__(self, trace: Trace | Sequence[Trace], *, height: int, atlas: HeadNotes | None = None) -> None:
-        self._traces = [trace] if isinstance(trace, Trace) else list(trace)
-        first = self._traces[0]
-        contents = [_file_of(member) for member in self._traces]
-        title = default_title(first)
+    def __init__(self, trace: Trace, *, height: int, atlas: HeadNotes | None = None) -> None:
+        self._trace = trace
+        content, title = _file_of(trace), default_title(trace)
         super().__init__(
             _page=page(
-                contents,
+                [content],
                 home="notebook",
                 title=title,
-                remote=[str(at) for at in range(len(contents))],
+                remote=[REMOTE],
                 atlas=None if atlas is None else atlas.data(None),
             ).decode(),
             _title=title,
             height=height,
-            selection=_opening(first, contents[0]),
+            selection=_opening(trace, content),
         )
         self.on_msg(self._answer)
 
@@ -90,9 +90,8 @@ class TraceWidget(anywidget.AnyWidget):
             )
         layer, head = map(operator.index, value[:2])
         query, key = (None if item is None else operator.index(item) for item in value[2:])
-        trace = self._traces[0]
-        sizes = {"query": (query, len(trace.queries)), "key": (key, len(trace.keys))}
-        found = trace[layer, head]  # raises InputError for a layer or head that the trace lacks
+        sizes = {"query": (query, len(self._trace.queries)), "key": (key, len(self._trace.keys))}
+        found = self._trace[layer, head]  # raises InputError for a layer or head that the trace lacks
         for name, (place, size) in sizes.items():
             if place is not None and not 0 <= place < size:
                 raise InputError(
@@ -105,16 +104,16 @@ class TraceWidget(anywidget.AnyWidget):
         number, request = content.get("id"), content.get("request")
         try:
             at = request.get("trace") if isinstance(request, dict) else None
-            if at not in [str(place) for place in range(len(self._traces))]:
+            if at != REMOTE:
                 raise InputError(f"there is no trace {at!r}", where="trace", advice="run the cell again")
-            self.send({"id": number}, buffers=[part(self._traces[int(at)], request)])
+            self.send({"id": number}, buffers=[part(self._trace, request)])
         except HeadscopeError as error:
             self.send({"id": number, "error": in_the_page(error)})
 
 
 def _file_of(trace: Trace) -> bytes:
-    size = estimated_bytes(trace, "fp16", None, len(trace.layers), trace.heads)
-    return header_bytes(trace) if is_large(trace) or size > EMBEDDED_UP_TO else page_bytes(trace)
+    large = is_large(trace) or estimated_bytes(trace) > EMBEDDED_UP_TO
+    return header_bytes(trace) if large else page_bytes(trace)
 
 
 def _opening(trace: Trace, content: bytes) -> Selection:

@@ -28,7 +28,6 @@ from headscope.screens.pieces import (
 )
 from headscope.screens.tables import PLACE, Column, Table
 from headscope.screens.terminal import Drawing, Line, Paper, Sheet, blank, notes, prose, table, title
-from headscope.settings import whole
 
 if TYPE_CHECKING:
     from headscope.traces import Trace
@@ -81,8 +80,6 @@ def attend_sheet(
             where="threshold",
             advice="use a number above 0, at most 1: 0.7 shows the fewest keys that hold 70 % of each query's mass",
         )
-    if top is not None:
-        whole(top, "--top", 1)
     if head is None and query is not None and threshold is None:
         return _heads_of(trace, query, TOP if top is None else top, trace.numbers if layer is None else (layer,))
     if layer is None or head is None:

@@ -30,7 +30,7 @@ def broken_line(trace: Trace) -> str | None:
 
 def _beginning(trace: Trace) -> str:
     """Describe the first place with NaN or infinity."""
-    for at, (layer, record) in enumerate(zip(trace.numbers, trace.layers, strict=True)):
+    for layer, record in zip(trace.numbers, trace.layers, strict=True):
         size = len(record.q)
         parts = {
             "queries": finite_heads(record.q, size),
@@ -49,8 +49,6 @@ def _beginning(trace: Trace) -> str:
                 heads = np.array(trace.head_numbers(layer))[~finite]
                 which = "all heads" if len(heads) == size > 1 else _numbers("head", heads.tolist())
                 return f"in layer {layer}: the {name} of {which}"
-        if at + 1 == len(trace.layers):
-            break
     return f"after the attention of layer {trace.numbers[-1]}"
 
 

@@ -93,8 +93,8 @@ def metadata_of(trace: Trace) -> dict[str, str]:
         "fingerprint": trace.fingerprint,
         "text": trace.text,
         "pair": trace.pair,
-        "queries": _axis_out(trace.queries),
-        "keys": None if trace.keys is trace.queries else _axis_out(trace.keys),
+        "queries": trace.queries.columns(),
+        "keys": None if trace.keys is trace.queries else trace.keys.columns(),
         "layers": [
             {
                 "scale": record.scale,
@@ -332,10 +332,6 @@ def _cut_in(kept: Mapping[str, Any] | None, queries: int, keys: int) -> Cut:
         keys=_all(kept["keys"], int),
         sizes=_pair(kept["sizes"], int),
     )
-
-
-def _axis_out(axis: TokenAxis) -> dict[str, Any]:
-    return dict(axis.columns())
 
 
 def _axis_in(kept: Mapping[str, Any]) -> TokenAxis:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headscope.results.explained import Promotion
     from headscope.results.lazy_maps import Index
     from headscope.results.score_parts import Why
-    from headscope.traces.layer_records import LayerRecord
+    from headscope.traces.layer_records import LayerRecord, ModelWeights
     from headscope.traces.record import Trace
 
 
@@ -276,13 +276,7 @@ class HeadTrace(Suggesting):
                 attended with a map that the trace doesn't have.
             UnsupportedError: W_O of a live model can't be determined.
         """
-        source = self.trace.source
-        if source is None:
-            raise TraceError(
-                "a head's output requires W_O, which is in the model and not in the trace",
-                where=f"layer {self.layer}, head {self.head}",
-                advice="read the trace with hs.load(file, model=hs.open(…))",
-            )
+        source = _source_of(self.trace, f"layer {self.layer}, head {self.head}")
         W_O = np.asarray(source.W_O(self.layer, self.head), dtype=np.float32)
         if self.silenced and self.swapped is None:
             return np.zeros((len(self.q), W_O.shape[1]), dtype=np.float32)
@@ -411,21 +405,31 @@ def position_of(index: int, numbers: tuple[int, ...], noun: str, place: str) -> 
     )
 
 
+def _source_of(trace: Trace, where: str) -> ModelWeights:
+    """The model that a trace came from.
+
+    Raises:
+        TraceError: it has none.
+    """
+    if trace.source is None:
+        raise TraceError(
+            "this needs W_O, which is in the model and not in the trace",
+            where=where,
+            advice="read the trace with hs.load(file, model=hs.open(…))",
+        )
+    return trace.source
+
+
 def layer_W_O(trace: Trace, layer: int) -> Float[np.ndarray, "heads d_value d_model"]:
     """W_O of each head in the trace, (heads, d_value, d_model); 0 for silenced heads, which write nothing.
 
     Raises:
         TraceError: the trace has no model, or heads of the layer wrote something else than weights @ V.
+        UnsupportedError: it isn't known where this live model keeps W_O.
     """
     refuse_swapped(trace, layer)
-    if trace.source is None:
-        raise TraceError(
-            "the norm-weighted statistics need W_O, and the trace has no model to read it from",
-            where=f"layer {layer}",
-            advice="load the trace with hs.load(file, model=hs.open(…))",
-        )
-    heads = trace.head_numbers(layer)
-    weights = {head: np.asarray(trace.source.W_O(layer, head), dtype=np.float32) for head in heads}
+    source, heads = _source_of(trace, f"layer {layer}"), trace.head_numbers(layer)
+    weights = {head: np.asarray(source.W_O(layer, head), dtype=np.float32) for head in heads}
     silenced = {head for head in heads if (layer, head) in trace.ablated}
     return np.stack([np.zeros_like(weights[head]) if head in silenced else weights[head] for head in heads])
 

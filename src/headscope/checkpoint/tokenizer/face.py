@@ -135,7 +135,6 @@ class Tokenizer:
             MissingExtraError: the tokenizer needs an optional dependency that is not installed.
             CheckpointError: the checkpoint has no tokenizer.
         """
-        max_length = None if max_length is None else whole(max_length, "max_length", 1)
         texts = [_check_text(text, "text")] + ([] if pair is None else [_check_text(pair, "pair")])
         encoded = self._assemble(self._engine.text_pieces, texts, max_length)
         for each in texts:
@@ -173,7 +172,6 @@ class Tokenizer:
             UnsupportedError: as in `encode`.
             CheckpointError: as in `encode`.
         """
-        max_length = None if max_length is None else whole(max_length, "max_length", 1)
         texts = [_check_words(words, "words")] + ([] if pair is None else [_check_words(pair, "pair")])
         return self._assemble(self._engine.word_pieces, texts, max_length)
 
@@ -225,6 +223,7 @@ class Tokenizer:
         )
 
     def _assemble(self, tokenize: Callable[[T], Pieces], texts: list[T], max_length: int | None) -> TokenAxis:
+        max_length = None if max_length is None else whole(max_length, "max_length", 1)
         if len(texts) > 1 and self.kind == RESIDUES and "eos_token" in self._settings.without:
             raise UnsupportedError(
                 "eos_token is null, so nothing ends a text of a pair",

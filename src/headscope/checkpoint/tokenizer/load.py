@@ -67,7 +67,6 @@ def load_tokenizer(checkpoint: TokenizerSource, segments: str = "own") -> Tokeni
 class _Borrowed:
     """Tokenizer files of one place, for the model of another, whose config says what ids it has."""
 
-    name: str
     where: str
     config: Mapping[str, Any]
     file: Callable[[str], Path | None]
@@ -95,7 +94,7 @@ def borrowed_tokenizer(
         raise CheckpointError(
             f"none of {', '.join(FILES)} is there", where=str(name), advice="name a folder with a tokenizer's files"
         )
-    tokenizer = load_tokenizer(_Borrowed(str(name), str(name), checkpoint.config, files), segments)
+    tokenizer = load_tokenizer(_Borrowed(str(name), checkpoint.config, files), segments)
     if tokenizer.size > embeddings:
         raise InputError(
             f"the tokenizer has {tokenizer.size:,} tokens, and the model embeddings for {embeddings:,}",
@@ -126,42 +125,38 @@ def _open(
     if isinstance(auto_map, list) or (isinstance(auto_map, dict) and auto_map.get("AutoTokenizer") is not None):
         raise _lacking(settings, class_name or "a custom class", "code from the checkpoint")
     vocab_txt = checkpoint.file("vocab.txt")
-    if vocab_txt is not None:
-        if class_name in WORDPIECE:
-            return from_vocab_txt(vocab_txt, settings), "vocab.txt"
-        if class_name is None and settings.model.get("model_type") is None:
-            engine = from_vocab_txt(vocab_txt, settings)
-            engine.notes.append(
+    unnamed = class_name is None and settings.model.get("model_type") is None
+    if vocab_txt is not None and (unnamed or class_name in WORDPIECE):
+        engine = from_vocab_txt(vocab_txt, settings)
+        if unnamed:
+            assumed = (
                 "assumed to be BERT's tokenizer: vocab.txt has its special tokens, and no file names another class"
             )
-            return engine, "vocab.txt"
-        if class_name == RESIDUES:
-            return from_residues(vocab_txt, settings), "vocab.txt"
+            engine.notes.append(assumed)
+        return engine, "vocab.txt"
+    if vocab_txt is not None and class_name == RESIDUES:
+        return from_residues(vocab_txt, settings), "vocab.txt"
     model = next((path for name in SENTENCEPIECE_FILES if (path := checkpoint.file(name)) is not None), None)
-    if class_name in SENTENCEPIECE:
-        if model is None:
-            return Refused(_incomplete(checkpoint, settings, class_name, known_by), {}), None
+    if model is not None and class_name in SENTENCEPIECE:
         from headscope.checkpoint.tokenizer.sentencepiece import from_sentencepiece
 
         return from_sentencepiece(model, settings, class_name), model.name
     vocab_json, merges = checkpoint.file("vocab.json"), checkpoint.file("merges.txt")
-    if class_name in BYTE_LEVEL and vocab_json is not None and merges is not None:
+    if vocab_json is not None and merges is not None and class_name in BYTE_LEVEL:
         return from_vocab_and_merges(vocab_json, merges, settings), "vocab.json"
-    if class_name in WORDPIECE or class_name in BYTE_LEVEL:
-        return Refused(_incomplete(checkpoint, settings, class_name, known_by), _vocabulary(checkpoint, settings)), None
-    models = [name for name in SENTENCEPIECE_FILES if checkpoint.file(name) is not None]
-    paths = (("vocab.txt", vocab_txt), ("vocab.json", vocab_json), ("merges.txt", merges))
-    files = [name for name, path in paths if path]
-    if not models and not files and settings.class_name is None:
-        return Refused(_incomplete(checkpoint, settings, None, known_by), {}), None
+    known = class_name in WORDPIECE | SENTENCEPIECE | BYTE_LEVEL
+    files = [path.name for path in (vocab_txt, vocab_json, merges, model) if path is not None]
+    if known or not (files or settings.class_name):
+        lacking = _incomplete(checkpoint, settings, class_name if known else None, known_by)
+        return Refused(lacking, {} if class_name in SENTENCEPIECE else _vocabulary(checkpoint, settings)), None
     if class_name is None:
         raise UnsupportedError(
-            f"the checkpoint has {', '.join(files + models)} but no tokenizer.json, and the tokenizer's class is "
-            f"unknown: {known_by}",
+            f"the checkpoint has {', '.join(files)} but no tokenizer.json, and the tokenizer's class is unknown: "
+            f"{known_by}",
             where=settings.where,
             advice=f"{CONVERT}; or set tokenizer_class in tokenizer_config.json; or {BY_IDS}",
         )
-    raise _lacking(settings, class_name, f"a sentencepiece model ({models[0]})" if models else None)
+    raise _lacking(settings, class_name, f"a sentencepiece model ({model.name})" if model else None)
 
 
 def _lacking(settings: Settings, class_name: str, needs: str | None) -> UnsupportedError:

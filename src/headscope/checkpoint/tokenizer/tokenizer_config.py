@@ -12,6 +12,8 @@ from headscope.errors import CheckpointError, UnsupportedError
 
 T = TypeVar("T")
 
+FILE = "tokenizer_config.json"
+
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 AGAIN = "download the file again, or save the tokenizer again with transformers' save_pretrained"
@@ -20,8 +22,6 @@ AGAIN = "download the file again, or save the tokenizer again with transformers'
 class TokenizerSource(Protocol):
     """The part of a Checkpoint that reading a tokenizer requires."""
 
-    @property
-    def name(self) -> str: ...
     @property
     def where(self) -> str: ...
     @property
@@ -96,20 +96,13 @@ class Settings:
         values = self._option(key, list, "a list of strings") or []
         if all(isinstance(value, str) for value in values):
             return values
-        raise self._invalid(key, values, "a list of strings")
+        raise _wrong(self.where, key, values, "a list of strings")
 
     def _option(self, key: str, kind: type[T], expected: str) -> T | None:
         value = self.options.get(key)
         if value is None or isinstance(value, kind):
             return value
-        raise self._invalid(key, value, expected)
-
-    def _invalid(self, key: str, value: object, expected: str) -> CheckpointError:
-        return CheckpointError(
-            f"{key} is {brief(value)}, expected {expected}",
-            where=f"{self.where}: tokenizer_config.json",
-            advice=f"correct {key} in tokenizer_config.json",
-        )
+        raise _wrong(self.where, key, value, expected)
 
     def spelling(self, key: str, default: str) -> str:
         """Return the spelling of a special token that the tokenizer needs.
@@ -120,7 +113,7 @@ class Settings:
         if key in self.without:
             raise UnsupportedError(
                 f"{key} is null, and this tokenizer puts that token around every text",
-                where=f"{self.where}: tokenizer_config.json",
+                where=f"{self.where}: {FILE}",
                 advice=f"name the token ({default}) in tokenizer_config.json, or pass ids= (token ids)",
             )
         piece = self.named.get(key)
@@ -136,7 +129,7 @@ def read_settings(source: TokenizerSource) -> Settings:
     Raises:
         CheckpointError: a file is not JSON or has invalid values.
     """
-    options = read_json(source, "tokenizer_config.json") or {}
+    options = read_json(source, FILE) or {}
     where = source.where
     statements: dict[str, Any] = dict(options)
     added: dict[int, AddedPiece] = {}
@@ -148,15 +141,14 @@ def read_settings(source: TokenizerSource) -> Settings:
         values = statements.get(listed) or []
         values = list(values.values()) if isinstance(values, dict) else values
         if not isinstance(values, list):
-            raise _wrong(where, "tokenizer_config.json", listed, values, "a list")
-        extra += [_piece(where, "tokenizer_config.json", listed, value) for value in values]
+            raise _wrong(where, listed, values, "a list")
+        extra += [_piece(where, listed, value) for value in values]
     if decoder is not None:
         if not isinstance(decoder, dict):
-            raise _wrong(where, "tokenizer_config.json", "added_tokens_decoder", decoder, "an object")
+            raise _wrong(where, "added_tokens_decoder", decoder, "an object")
         for index, value in decoder.items():
-            added[_index(where, "tokenizer_config.json", index)] = _piece(
-                where, "tokenizer_config.json", f"added_tokens_decoder.{shortened(index)}", value, special=False
-            )
+            name = f"added_tokens_decoder.{shortened(index)}"
+            added[_index(where, FILE, index)] = _piece(where, name, value, special=False)
     else:
         specials = {_content(value) for key, value in statements.items() if key in NAMED}
         specials |= {piece.content for piece in extra}
@@ -169,7 +161,7 @@ def read_settings(source: TokenizerSource) -> Settings:
     named = {}
     for key in NAMED:
         if statements.get(key) is not None:
-            piece = _piece(where, "tokenizer_config.json", key, statements[key])
+            piece = _piece(where, key, statements[key])
             named[key] = by_content.get(piece.content, piece)
     class_name, class_from = _class_name(where, options, source.config)
     without = frozenset(key for key in NAMED if key in statements and statements[key] is None)
@@ -201,17 +193,17 @@ def parse_json(path: Path, where: str) -> dict[str, Any]:
 
 
 def _class_name(where: str, options: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    for filename, statements in (("tokenizer_config.json", options), ("config.json", model)):
+    for filename, statements in ((FILE, options), ("config.json", model)):
         value = statements.get("tokenizer_class")
         if value is None:
             continue
         if not isinstance(value, str):
-            raise _wrong(where, filename, "tokenizer_class", value, "a string")
+            raise _wrong(where, "tokenizer_class", value, "a string", filename)
         if value not in ("PreTrainedTokenizerFast", "PreTrainedTokenizer"):
             value = value.removesuffix("Fast")
         return value, filename
     if "word_tokenizer_type" in options or "mecab_kwargs" in options:
-        return "BertJapaneseTokenizer", "tokenizer_config.json"
+        return "BertJapaneseTokenizer", FILE
     return None, None
 
 
@@ -221,10 +213,10 @@ def _content(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _piece(where: str, filename: str, key: str, value: Any, *, special: bool = True) -> AddedPiece:
+def _piece(where: str, key: str, value: Any, *, special: bool = True) -> AddedPiece:
     content = _content(value)
     if not content:
-        raise _wrong(where, filename, key, value, "a token: a string, or an object with its content")
+        raise _wrong(where, key, value, "a token: a string, or an object with its content")
     if not isinstance(value, dict):
         return AddedPiece(content, special=special)
     flags = {flag: bool(value.get(flag)) for flag in ("lstrip", "rstrip", "single_word")}
@@ -243,11 +235,11 @@ def _index(where: str, filename: str, value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         index = -1
     if not 0 <= index < 2**31:
-        raise _wrong(where, filename, "the id of an added token", value, "a non-negative integer")
+        raise _wrong(where, "the id of an added token", value, "a non-negative integer", filename)
     return index
 
 
-def _wrong(where: str, filename: str, key: str, value: Any, expected: str) -> CheckpointError:
+def _wrong(where: str, key: str, value: Any, expected: str, filename: str = FILE) -> CheckpointError:
     return CheckpointError(
         f"{key} is {brief(value)}, expected {expected}",
         where=f"{where}: {filename}",
