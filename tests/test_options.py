@@ -47,6 +47,12 @@ def test_an_option_has_one_meaning() -> None:
     assert several == {"--set"}, "--set names each command's own settings"
 
 
+def test_an_option_keeps_its_help_whatever_its_default() -> None:
+    """Python 3.10's get_type_hints hides an annotation whose default is None: its help, its metavar, its short name."""
+    assert [f"{command} {one.name}" for command, one in SHOWN if not one.help] == []
+    assert "-q" in {name for _, one in SHOWN for name in one.opts}
+
+
 def test_a_setting_has_one_meaning() -> None:
     """Commands that have a setting of one name read it by the same rule."""
     from headscope.cli import explain, one_text, request, surveys
@@ -94,7 +100,7 @@ def test_a_survey_takes_its_settings_as_keywords() -> None:
     assert {name: one.default for name, one in list(parameters.items())[2:]} == {
         name: one.default for name, one in fields.items()
     }
-    assert all(f"        {name}: " in (hs.survey.__doc__ or "") for name in fields)
+    assert all(f"\n    {name}: " in (inspect.getdoc(hs.survey) or "") for name in fields)
 
 
 @pytest.mark.parametrize(
