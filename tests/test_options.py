@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 from typer.main import get_command
 
 import headscope as hs
-from commands import answer, run
+from commands import answer, python, run
 from headscope.atlas.survey_settings import SurveySettings
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.cli import app
@@ -167,6 +167,23 @@ def test_one_opener_for_models_traces_and_surveys(small: str, tmp_path: Path, mo
     (tmp_path / "found" / "manifest.json").write_text("{}")
     with pytest.raises(hs.HeadscopeError, match="manifest"):
         hs.open("found")
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import headscope as hs
+for name in hs.__all__:
+    try:
+        getattr(hs, name)
+    except hs.HeadscopeError as error:
+        assert "torch is not installed" in str(error)
+        print(name)
+"""
+
+
+def test_what_needs_torch_says_so() -> None:
+    assert {"capture", "effects", "removal", "trace"} <= {*python(WITHOUT_TORCH).split()}
 
 
 SENTENCE = "The cat sat."
