@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 from typer.main import get_command
 
 import headscope as hs
-from commands import answer, run
+from commands import answer, python, run
 from headscope.atlas.survey_settings import SurveySettings
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.cli import app
@@ -45,6 +45,12 @@ def test_an_option_has_one_meaning() -> None:
             meanings.setdefault(name, set()).add((one.help, one.metavar))
     several = {name for name, texts in meanings.items() if len(texts) > 1}
     assert several == {"--set"}, "--set names each command's own settings"
+
+
+def test_an_option_keeps_its_help_whatever_its_default() -> None:
+    """Python 3.10's get_type_hints hides an annotation whose default is None: its help, its metavar, its short name."""
+    assert [f"{command} {one.name}" for command, one in SHOWN if not one.help] == []
+    assert "-q" in {name for _, one in SHOWN for name in one.opts}
 
 
 def test_a_setting_has_one_meaning() -> None:
@@ -94,7 +100,7 @@ def test_a_survey_takes_its_settings_as_keywords() -> None:
     assert {name: one.default for name, one in list(parameters.items())[2:]} == {
         name: one.default for name, one in fields.items()
     }
-    assert all(f"        {name}: " in (hs.survey.__doc__ or "") for name in fields)
+    assert all(f"\n    {name}: " in (inspect.getdoc(hs.survey) or "") for name in fields)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +167,23 @@ def test_one_opener_for_models_traces_and_surveys(small: str, tmp_path: Path, mo
     (tmp_path / "found" / "manifest.json").write_text("{}")
     with pytest.raises(hs.HeadscopeError, match="manifest"):
         hs.open("found")
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import headscope as hs
+for name in hs.__all__:
+    try:
+        getattr(hs, name)
+    except hs.HeadscopeError as error:
+        assert "torch is not installed" in str(error)
+        print(name)
+"""
+
+
+def test_what_needs_torch_says_so() -> None:
+    assert {"capture", "effects", "removal", "trace"} <= {*python(WITHOUT_TORCH).split()}
 
 
 SENTENCE = "The cat sat."

@@ -11,7 +11,7 @@ from comparing import captured_of, eager_attentions
 from transformers import DynamicCache
 
 import headscope as hs
-from families import BART, BY_NAME, DECODER, GPT, T5, Family
+from families import BART, BY_NAME, CACHE, DECODER, GPT, T5, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.traces import Trace
 from products import in_turn
@@ -200,10 +200,10 @@ def test_sequences_that_take_turns_are_told_apart() -> None:
     caches = [DynamicCache(), DynamicCache()]
     with torch.no_grad(), hs.capture(model) as captured:
         for ids, cache in zip(texts, caches, strict=True):
-            model(ids, cache=cache, use_cache=True)
+            model(ids, **{CACHE: cache}, use_cache=True)
         for token in (7, 8):
             for cache in caches:
-                model(torch.tensor([[token]]), cache=cache, use_cache=True)
+                model(torch.tensor([[token]]), **{CACHE: cache}, use_cache=True)
     expected = [(*ids[0].tolist(), 7, 8) for ids in texts]
     assert [trace.ids for trace in captured.generations] == expected
     assert [trace.keys.ids for trace in captured.traces[4:]] == expected
@@ -213,10 +213,10 @@ def test_a_cache_from_before_the_block() -> None:
     model = model_of("gpt2")
     cache = DynamicCache()
     with torch.no_grad():
-        model(prompts(1)[0], cache=cache, use_cache=True)
+        model(prompts(1)[0], **{CACHE: cache}, use_cache=True)
         with hs.capture(model) as captured:
             for token in (7, 8):
-                model(torch.tensor([[token]]), cache=cache, use_cache=True)
+                model(torch.tensor([[token]]), **{CACHE: cache}, use_cache=True)
     last = captured.traces[-1]
     assert last.keys.ids == (*(-1,) * 7, 7, 8)
     assert last.keys.tokens[:2] == ("[0]", "[1]")

@@ -253,6 +253,28 @@ def test_a_softmax_on_top_of_a_transformers_model_is_ignored() -> None:
     assert captured.trace.verify().agrees
 
 
+class Choices:
+    """A record with an attribute of that name."""
+
+    __slots__ = ("flex_attention",)
+
+
+class Names(nn.Module):
+    """A linear layer with attributes that are called as PyTorch's attention; Python 3.13 lists them in its class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaled_dot_product_attention = False
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if isinstance(x, Choices) else self.layer(x)
+
+
+def test_names_of_attributes_are_not_calls() -> None:
+    assert not kind_of(Names).calls_sdpa
+
+
 def test_a_model_that_was_changed_before_the_block_opened() -> None:
     model = nn.Sequential(Mixer(), Mixer())
     captured = capture(model)

@@ -11,7 +11,7 @@ import torch
 import transformers
 from comparing import captured_of, pass_of
 
-from families import BY_NAME, DEBERTA, DEBERTA_V2, DECODER, FAMILIES, T5, TEXT, Family
+from families import BY_NAME, DEBERTA, DEBERTA_V2, DECODER, EAGER, FAMILIES, T5, TEXT, Family
 from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture, checking
 from headscope.live.masks import analyst as masks
@@ -241,7 +241,9 @@ GENERATING = [
     Family("FalconForCausalLM", {**TEXT, "alibi": True}, config="FalconConfig"),
     Family("T5ForConditionalGeneration", T5, config="T5Config"),
     causal("GptOss"),
-    Family("Gemma2ForCausalLM", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 2.0}, config="Gemma2Config"),
+    Family(
+        "Gemma2ForCausalLM", {**DECODER, **EAGER, "head_dim": 8, "attn_logit_softcapping": 2.0}, config="Gemma2Config"
+    ),
 ]
 
 
@@ -305,3 +307,24 @@ def test_a_cache_is_found_under_any_name_and_a_missing_argument_is_named() -> No
     assert cache_of({"hidden_states": torch.zeros(1), "cache": None}) is None
     with pytest.raises(UnsupportedError, match=r"Linear has no argument 'alibi'; it has hidden_states"):
         ByName(torch.nn.Linear(1, 1), {"hidden_states": torch.zeros(1)})["alibi"]
+
+
+def test_sdpa_has_no_soft_cap() -> None:
+    """transformers 5.24 refuses one there; 5.20, the last for Python 3.10, leaves it out, and is so by default."""
+    model = Family("Gemma2Model", {**DECODER, "head_dim": 8, "attn_logit_softcapping": 2.0}).build()
+    model.config._attn_implementation = "sdpa"
+    ids = torch.tensor([[4, 5, 6, 7]])
+    if not model._supports_sdpa:
+        with pytest.raises(ValueError, match="`sdpa` attention does not support `softcap`"):
+            captured_of(model, ids)
+        return
+    captured = captured_of(model, ids)
+    model.config.attn_logit_softcapping = None
+    model.set_attn_implementation("eager")
+    for module in model.modules():
+        if hasattr(module, "attn_logit_softcapping"):
+            module.attn_logit_softcapping = None
+    uncapped = captured_of(model, ids)
+    for layer in range(2):
+        np.testing.assert_allclose(captured.trace[layer].weights[:], uncapped.trace[layer].weights[:], atol=1e-6)
+    assert captured.trace.verify().agrees

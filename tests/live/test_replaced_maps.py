@@ -14,7 +14,7 @@ from comparing import Mixer, own
 from torch import nn
 from torch.nn import functional
 
-from families import BY_NAME, FAMILIES, Family, built
+from families import BY_NAME, CACHE, FAMILIES, Family, built
 from headscope.attention.patterns import draws
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.live import ablate, capture
@@ -250,10 +250,10 @@ def test_steps_of_a_generation_are_rows_of_the_whole_pass(way: str) -> None:
     first, rest = inputs["input_ids"][:, :3], inputs["input_ids"][:, 3:]
     with torch.no_grad(), ablate(model, {(LAYER, HEAD): way}), capture(model) as captured:
         cache = transformers.DynamicCache()
-        step = model(input_ids=first, cache=cache, use_cache=True)
+        step = model(input_ids=first, **{CACHE: cache}, use_cache=True)
         parts = [step[0]]
         for ids in rest.split(1, 1):
-            step = model(input_ids=ids, cache=cache, use_cache=True)
+            step = model(input_ids=ids, **{CACHE: cache}, use_cache=True)
             parts.append(step[0])
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-9, rtol=1e-9)
     assert all(trace.swapped == {(LAYER, HEAD): way} for trace in captured.generations)

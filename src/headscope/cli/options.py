@@ -107,8 +107,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     MODEL and TEXT come first, then the command's own options in their order, then `--set` for the settings that have no
     option, and what all commands share: their forms of output.
     """
-    hints = get_type_hints(command, include_extras=True)
-    own = inspect.signature(command).parameters
+    own = inspect.signature(command, eval_str=True).parameters
+    hints = {name: parameter.annotation for name, parameter in own.items()}
     classes = {name: hints[name] for name in own if is_dataclass(hints[name])}
     settings = {name: found for kind in classes.values() for name, found in declared(kind).items()}
     names = {name: {one.name for one in _parameters_of(kind)} | {*declared(kind)} for name, kind in classes.items()}

@@ -7,8 +7,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
 
 from headscope.attention.patterns import pairs_of
 from headscope.errors import InputError
@@ -20,6 +18,7 @@ from headscope.settings import named
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+    from torch import nn
 
     from headscope.results.effect_records import Removal
 
@@ -55,6 +54,8 @@ class LiveScores:
         self.measure = Measure.of_score(score)
 
     def __call__(self, sets: Sequence[frozenset[Head]], tell: scored.Tell) -> Float[np.ndarray, "sets texts"]:
+        import torch
+
         rows = []
         for done, heads in enumerate(sets):
             tell(done, len(sets))

@@ -42,6 +42,9 @@ TABLES = (dict, list, tuple, set, frozenset)
 MOST_ENTRIES = 256
 """Containers that may keep functions, and the number of entries that are examined: a vocabulary has more."""
 
+NAMES_OF_ATTRIBUTES = ("__static_attributes__", "__match_args__", "__slots__")
+"""Tables in which Python lists a class's attributes, the first one since 3.13. They only name what they hold."""
+
 OF_EVERY_MODULE = vars(nn.Module()).keys()
 
 
@@ -144,8 +147,13 @@ def _code_of(cls: type) -> list[Any]:
     """The functions of a class outside the libraries, and its tables."""
     if _is_in(cls):
         return []
-    tables = [value for base in cls.__mro__ for value in vars(base).values() if isinstance(value, TABLES)]
+    tables = [value for base in cls.__mro__ for value in _members(base) if isinstance(value, TABLES)]
     return [*_functions_of(cls, ("__init__",)), *tables]
+
+
+def _members(cls: type) -> list[Any]:
+    """The things that a class itself defines."""
+    return [value for name, value in vars(cls).items() if name not in NAMES_OF_ATTRIBUTES]
 
 
 def _reached(waiting: list[Any]) -> Iterator[str]:
@@ -177,7 +185,7 @@ def _reached(waiting: list[Any]) -> Iterator[str]:
             waiting += [*thing.__code__.co_consts, *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
             yield from {SDPA_NAME, FLEX_NAME} & set(names_in(thing.__code__))
         elif isinstance(thing, type) and not issubclass(thing, nn.Module) and not _is_in(thing):
-            waiting += [getattr(member, "__func__", member) for member in vars(thing).values()]
+            waiting += [getattr(member, "__func__", member) for member in _members(thing)]
         elif callable(thing) and isinstance(thing.__call__, MethodType):
             waiting += [thing.__call__, *getattr(thing, "__dict__", {}).values()]
 

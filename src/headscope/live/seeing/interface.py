@@ -108,10 +108,14 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
             attention_mask, seen = _as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
         if seats:
             proven = _is_proven(original, module) and undisturbed(query, key, value)
+            settings = kwargs
+            if name == "sdpa" and kwargs.get("softcap") is not None and is_own(original):
+                settings = {**kwargs, "softcap": None}  # left out by transformers 5.20, and refused by 5.24
             RUNNING.inside = True
             try:
                 with Unwatched():
-                    result = run_observed(run, name, proven, seats, module, (query, key, value), attention_mask, kwargs)
+                    tensors = (query, key, value)
+                    result = run_observed(run, name, proven, seats, module, tensors, attention_mask, settings)
             finally:
                 RUNNING.inside = False
             if seen is not None:
