@@ -172,8 +172,10 @@ def faults(shown: Page | Frame) -> set[str]:
 
 WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
 FEWER, OTHERS = (1440, 828, 640, 320), (1280, 1000, 400, 360)
-"""In English and wide letters a file has all; other files have some, a notebook's frame and a server the others. So each
-kind of letters and each language has each width."""
+"""In English and wide letters a file has all; other files have some, a notebook's frame and a server the others.
+
+So each kind of letters and each language has each width.
+"""
 PHONE = 680
 """Up to here the page shows one thing at a time, behind a bar."""
 LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
