@@ -684,7 +684,7 @@ def test_without_a_treebank(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     known_heads(folder)
-    treebank = known_treebank(tmp_path / "t.conllu", documents=20)
+    treebank = known_treebank(tmp_path / "t.conllu", documents=12)
     texts: list[str] = []
     for line in treebank.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
@@ -696,10 +696,10 @@ def test_without_a_treebank(tmp_path: Path) -> None:
     assert labels[:3] == ["the previous word", "the next word", "the word 2 ahead"]
     assert labels[5:9] == ["none"] * 4
     book = hs.survey(
-        folder, ["\n\n".join(texts)], out=tmp_path / "book", pieces=20, **{**ATLAS, "max_document": 100_000}
+        folder, ["\n\n".join(texts)], out=tmp_path / "book", pieces=10, **{**ATLAS, "max_document": 100_000}
     )
-    assert book.manifest["counts"]["documents"] == 20
-    assert book.manifest["settings"]["pieces"] == 20
+    assert book.manifest["counts"]["documents"] == 10
+    assert book.manifest["settings"]["pieces"] == 10
     assert "pieces" not in survey.manifest["settings"]
     assert book.labels["label"].to_pylist()[:3] == labels[:3]
 

@@ -342,6 +342,7 @@ def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.Monk
     assert any("MemoryError" in kind for kind in counts.findings)
 
 
+@pytest.mark.slow  # a process that imports what all readers need, for a table of what ran above
 def test_the_command_prints_a_row_for_each_reader() -> None:
     names = ["safetensors", "index"]
     options = [text for name in names for text in ("--reader", name)]

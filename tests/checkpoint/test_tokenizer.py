@@ -202,10 +202,10 @@ def test_any_words(kinds: dict[str, Tokenizer], words: list[str], cut: int | Non
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "unigram"])
 def test_long_text(kinds: dict[str, Tokenizer], kind: str) -> None:
-    text = "The cat sat on the mat. " * 42_000
-    assert len(text) > 1_000_000
+    text = "The cat sat on the mat. " * 4_200
+    assert len(text) > 100_000
     assert len(kinds[kind].encode(text, max_length=512)) == 512
-    assert len(kinds[kind].encode("x" * 1_000_000, max_length=512)) <= 512
+    assert len(kinds[kind].encode("x" * 100_000, max_length=512)) <= 512
 
 
 def test_only_the_files_that_matter_are_asked_for(tmp_path: Path) -> None:

@@ -26,6 +26,20 @@ def no_grad() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flex attention without a compiler, which also spares the tests its time.
+
+    PyTorch compiles even what is called uncompiled, unless it is told that somebody debugs: its operator gets the same
+    arguments. The first call of a process, in test_flex.py, is not told.
+    """
+    from torch.nn.attention import flex_attention
+    from transformers.integrations.flex_attention import WrappedFlexAttention
+
+    monkeypatch.setattr(WrappedFlexAttention, "__call__", lambda self: flex_attention.flex_attention)
+    monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Every test draws the same random numbers, whatever ran before."""

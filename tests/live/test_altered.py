@@ -16,12 +16,10 @@ import torch
 import transformers
 from comparing import Mixer, captured_of, own, refused, softmax_of
 from torch import nn
-from torch.nn.attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AttentionInterface
-from transformers.integrations import flex_attention as flex_integration
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.bert import modeling_bert
 
@@ -535,6 +533,7 @@ def test_small_values_beside_large_ones() -> None:
     refused(r"row 1, head 2, query 4", model, IDS)
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not more: a full comparison of each call would cost as much as the attention itself."""
@@ -543,7 +542,6 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail(f"{call.path} is PyTorch's or transformers' own")
 
     monkeypatch.setattr(observed, "refuse_altered", too_much)
-    monkeypatch.setattr(flex_integration.WrappedFlexAttention, "__call__", lambda self: flex_attention.flex_attention)
     for implementation in ("sdpa", "eager", "flex_attention"):
         model = bert()
         model.set_attn_implementation(implementation)

@@ -214,6 +214,7 @@ MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
 """The ways take turns in them, but flex attention, which has no gradients on a CPU."""
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 import headscope as hs
-from commands import python
 from families import BY_NAME, DEBERTA, DEBERTA_V2, Family, built
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import Call, Consumer, Forward, Stack, ablate, capture, feed
@@ -412,28 +411,6 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
             np.testing.assert_allclose(ours.q, theirs.q, atol=1e-6)
             np.testing.assert_allclose(ours.k, theirs.k, atol=1e-6)
         assert trace.verify(reference=False).agrees
-
-
-FIRST_BLOCKS = """
-import threading
-import torch
-import headscope as hs
-model = torch.nn.MultiheadAttention(16, 2, batch_first=True)
-ready, x, counts = threading.Barrier(4), torch.ones(1, 3, 16), []
-def run():
-    ready.wait()
-    with hs.capture(model) as captured:
-        model(x, x, x)
-    counts.append(len(captured.trace))
-threads = [threading.Thread(target=run) for _ in range(4)]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-print(*counts)
-"""
-
-
-def test_the_first_blocks_of_a_process_may_open_in_several_threads() -> None:
-    assert python(FIRST_BLOCKS).split() == 4 * ["3"]
 
 
 @pytest.mark.parametrize("first", ["closes", "opens"])

@@ -213,6 +213,7 @@ def test_models_of_transformers(name: str, argument: str, implementation: str) -
         np.testing.assert_allclose(np.asarray(captured.trace[number].weights), expected[0], atol=2e-5)
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_a_function_of_flex_attention_that_looks_at_what_changes_is_refused() -> None:
     """It is read once for all layers that are given it, and their contexts show that it masks otherwise by now."""

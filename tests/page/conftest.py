@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from looking import HOSTILE, Watched
@@ -54,34 +55,57 @@ def opened(browser: Browser, *, first: bool = False, tools: bool = True, **optio
 
 
 @pytest.fixture(scope="session")
-def usual(browser: Browser) -> Watched:
-    """One page for all tests that ask for nothing special: to start another takes seconds on a busy machine."""
-    return opened(browser)
+def usual(browser: Browser) -> Callable[[bool], Watched]:
+    """A page with its options unfolded or not, for all that ask for nothing special: another takes long to start."""
+    return cache(lambda tools: opened(browser, tools=tools))
+
+
+def left(watched: Watched) -> None:
+    """Leave what is open, and what it has stored."""
+    watched.page.evaluate("try { localStorage.clear() } catch {}")
+    watched.page.goto("about:blank")
 
 
 @pytest.fixture
-def watch(browser: Browser, usual: Watched) -> Iterator[Callable[..., Watched]]:
-    """A page; whatever it complained of fails the test, unless the test says that it will."""
-    built: list[tuple[Watched, bool]] = []
+def watch(browser: Browser, usual: Callable[[bool], Watched]) -> Iterator[Callable[..., Watched]]:
+    """A page, the one from before if the test asks again; whatever it complained of fails the test, unless it says that
+    it will. A page with scripts of its own, beside another, or whose history counts is asked for as `own`.
+    """
+    complains: dict[Watched, bool] = {}
+    shared: set[Watched] = set()
 
-    def start(*, quiet: bool = True, **options: object) -> Watched:
-        watched = opened(browser, **options) if options or built else usual
-        watched.asked.clear()
-        watched.said.clear()
-        built.append((watched, quiet))
+    def start(
+        *,
+        quiet: bool = True,
+        own: bool = False,
+        tools: bool = True,
+        viewport: Any = WIDE,
+        color_scheme: Any = None,
+        **options: object,
+    ) -> Watched:
+        if options or own:
+            watched = opened(browser, tools=tools, viewport=viewport, color_scheme=color_scheme, **options)
+        else:
+            watched = usual(tools)
+            if watched in shared:
+                left(watched)
+            else:
+                shared.add(watched)
+                watched.said.clear()
+            watched.asked.clear()
+            watched.page.set_viewport_size(viewport)
+            watched.page.emulate_media(media="null", forced_colors="null", color_scheme=color_scheme or "null")
+        complains[watched] = complains.get(watched, False) or not quiet
         return watched
 
     yield start
-    for watched, quiet in built:
-        said = list(watched.said)
-        if watched is usual:
-            watched.page.goto("about:blank")
-            # the next test finds it as it was
-            watched.page.set_viewport_size(WIDE)
-            watched.page.emulate_media(media="null", forced_colors="null", color_scheme="null")
+    said = [line for watched, may in complains.items() if not may for line in watched.said]
+    for watched in complains:
+        if watched in shared:
+            left(watched)
         else:
             watched.page.context.close()
-        assert not quiet or said == []
+    assert said == []
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import SETTLED, Watch, head_of, number, patiently, table, until
+from looking import SETTLED, Watch, go, head_of, number, patiently, table, until
 
 import headscope as hs
 from headscope.heads import CATALOG
@@ -120,22 +120,6 @@ def test_the_grid_has_the_weight_of_the_pinned_cell(watch: Watch, trace: hs.Trac
     assert list(ranks) == list(best(expected, len(ranks)))
     page.keyboard.press("j")
     assert table(page) == pytest.approx(list(everywhere(trace, [10], [2]).values()), abs=CLOSE)
-
-
-@pytest.mark.parametrize("state", ["special=0", "words=1", "normed=1"])
-def test_the_weight_in_the_grid_is_the_picture_s(watch: Watch, cat: hs.Trace, cat_file: Path, state: str) -> None:
-    """Renormalised, joined or weighted with norms: the grid's number is the one below the picture."""
-    page = watch().open(f"{cat_file.as_uri()}#by=weight&q=2&k=4&h=1&{state}")
-    page.wait_for_selector("[data-test=value]")
-    value = number(page.locator("[data-test=value]").inner_text())
-    assert table(page)[1] == pytest.approx(value, abs=CLOSE)
-    weights = np.asarray(cat[0, 1].weights)
-    if state == "special=0":
-        kept = ~np.array(cat.special)
-        assert value == pytest.approx(weights[2, 4] / weights[2, kept].sum(), abs=CLOSE)
-    if state == "words=1":
-        pieces = [n for n, word in enumerate(cat.words) if word == cat.words[2] and cat.segments[n] == 0]
-        assert value == pytest.approx(weights[pieces, 4].mean(), abs=CLOSE)
 
 
 def test_e_walks_down_the_ranking_and_back(watch: Watch, trace: hs.Trace, file: Path) -> None:
@@ -297,18 +281,18 @@ def statistics(trace: hs.Trace, layer: int, head: int, state: str) -> dict[str, 
     }
 
 
-@pytest.mark.parametrize("state", ["", "special=0", "words=1", "of=ab", "normed=1"])
-def test_the_grid_s_statistics_are_of_what_is_left(watch: Watch, cat: hs.Trace, cat_file: Path, state: str) -> None:
-    """In the grid and beside it, one statistic after the other."""
-    heads = [statistics(cat, layer, head, state) for layer in cat.numbers for head in cat.head_numbers(layer)]
-    page = watch().open(f"{cat_file.as_uri()}#h=1&{state}")
-    for name in heads[0]:
-        if (state, name) == ("of=ab", "previous"):
-            continue  # no token of the first text follows one of the second
-        page.select_option("[data-test=statistic]", name)
-        until(page, "document.querySelector('[data-test=grid-table] tbody td').textContent !== '–'")
-        expected = [numbers[name] for numbers in heads]
-        patiently(page, partial(same_statistic, page, CATALOG[name].names[0], expected))
+def test_the_grid_s_statistics_are_of_what_is_left(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    """In the grid and beside it, one statistic after the other, under each filter."""
+    page = watch().open(f"{cat_file.as_uri()}#h=1")
+    for state in ("", "special=0", "words=1", "of=ab", "normed=1"):
+        heads = [statistics(cat, layer, head, state) for layer in cat.numbers for head in cat.head_numbers(layer)]
+        go(page, f"h=1&{state}")
+        for name in heads[0]:
+            if (state, name) == ("of=ab", "previous"):
+                continue  # no token of the first text follows one of the second
+            page.select_option("[data-test=statistic]", name)
+            expected = [numbers[name] for numbers in heads]
+            patiently(page, partial(same_statistic, page, CATALOG[name].names[0], expected))
 
 
 def same_statistic(page: Page, title: str, expected: list[float]) -> None:
@@ -340,15 +324,14 @@ def test_hiding_special_tokens_hides_them_in_the_thumbnails(watch: Watch, tmp_pa
     assert pictures(page) == before
 
 
-@pytest.mark.parametrize("state", ["", "special=0"])
-def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path, state: str) -> None:
+def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     """With numbers in one click, and to a head in another."""
-    page = watch().open(f"{cat_file.as_uri()}#h=1&by=entropy&order=low&{state}")
+    page = watch().open(f"{cat_file.as_uri()}#h=1&by=entropy&order=low&special=0")
     page.locator("[data-test=face-values]").click()
     until(page, "document.querySelector('[data-test=grid-table] tbody td').textContent !== '–'")
     table(page)
     expected = {
-        f"{layer}.{head}": statistics(cat, layer, head, state)["entropy"]
+        f"{layer}.{head}": statistics(cat, layer, head, "special=0")["entropy"]
         for layer in cat.numbers
         for head in cat.head_numbers(layer)
     }
@@ -368,32 +351,39 @@ def alice(tmp_path_factory: pytest.TempPathFactory) -> tuple[hs.Trace, Path]:
     return trace, trace.to_html(tmp_path_factory.mktemp("alice") / "alice.html", runs=False)
 
 
-@pytest.mark.parametrize("state", ["", "words=1", "special=0", "normed=1"])
-def test_the_chain_s_number_is_the_picture_s(watch: Watch, alice: tuple[hs.Trace, Path], state: str) -> None:
-    """Its heading has the picture's number; where that is no token's weight, it names the steps' tokens."""
+def test_the_chain_s_number_is_the_picture_s(watch: Watch, alice: tuple[hs.Trace, Path]) -> None:
+    """And the grid's; its heading has the number; where that is no token's weight, it names the steps' tokens."""
     trace, file = alice
     query, key = 5, 18  # "##qu", "##ice"
-    rows, columns = left(trace, state)
-    r, c = (next(n for n, tokens in enumerate(side) if at in tokens) for side, at in ((rows, query), (columns, key)))
-    drawn, weight = picture(trace, 3, 0, state)[r, c], float(trace[3, 0].weights[query, key])
-    page = watch().open(f"{file.as_uri()}#l=3&h=0&q={query}&k={key}&{state}")
-    page.wait_for_selector("[data-test=open-chain]")
-    patiently(page, lambda: status(page, drawn))
+    weight = float(trace[3, 0].weights[query, key])
+    page = watch().open(f"{file.as_uri()}#l=3&h=0&q={query}&k={key}&by=weight")
     chain = page.locator(".cell")
-    assert number(chain.locator("h2").inner_text().split()[1]) == pytest.approx(drawn, abs=0.0051)
-    assert number(chain.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=NEAR)
-    note = chain.locator("p").inner_text()
-    if state:
-        numbers = [number(one) for one in re.findall(r"\d\S*\d", note.replace("×", " "))]
-        assert numbers[0] == pytest.approx(drawn, abs=NEAR)
-        assert numbers[-1] == pytest.approx(weight, abs=NEAR)
-        assert "qu” → “ice" in re.sub("[\u2068\u2069]", "", note)
-    else:
-        assert note == ""
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".step math")
-    assert number(chain.locator("h1 b").inner_text()) == pytest.approx(drawn, abs=NEAR)
-    assert chain.locator(".step h2").first.inner_text() == "Query of “\u2068qu\u2069”"
+    for state in ("", "words=1", "special=0", "normed=1"):
+        rows, columns = left(trace, state)
+        r, c = (next(n for n, of in enumerate(side) if at in of) for side, at in ((rows, query), (columns, key)))
+        drawn = picture(trace, 3, 0, state)[r, c]
+        go(page, f"l=3&h=0&q={query}&k={key}&by=weight&{state}")
+        page.wait_for_selector("[data-test=open-chain]")
+        patiently(page, partial(status, page, drawn))
+        patiently(page, partial(in_the_grid, page, drawn))
+        assert number(chain.locator("h2").inner_text().split()[1]) == pytest.approx(drawn, abs=0.0051)
+        assert number(chain.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=NEAR)
+        note = chain.locator("p").inner_text()
+        if state:
+            numbers = [number(one) for one in re.findall(r"\d\S*\d", note.replace("×", " "))]
+            assert numbers[0] == pytest.approx(drawn, abs=NEAR)
+            assert numbers[-1] == pytest.approx(weight, abs=NEAR)
+            assert "qu” → “ice" in re.sub("[\u2068\u2069]", "", note)
+        else:
+            assert note == ""
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".step math")
+        assert number(chain.locator("h1 b").inner_text()) == pytest.approx(drawn, abs=NEAR)
+        assert chain.locator(".step h2").first.inner_text() == "Query of “\u2068qu\u2069”"
+
+
+def in_the_grid(page: Page, drawn: float) -> None:
+    assert table(page)[4 * 3] == pytest.approx(drawn, abs=NEAR)
 
 
 def status(page: Page, drawn: float) -> None:

@@ -354,7 +354,7 @@ NAMES = """[...document.querySelectorAll(".effects b")].map((one) => {
 
 def test_the_names_of_bars_leave_each_other_room(watch: Watch, model: hs.Model, tmp_path: Path) -> None:
     """Whichever head is in view, in a window of middle width and a wide font."""
-    watched = watch(viewport={"width": 828, "height": 720})
+    watched = watch(own=True, viewport={"width": 828, "height": 720})
     watched.page.add_init_script(brought("wide"))
     page = watched.open(f"{model.trace(TEXT).to_html(tmp_path / 'runs.html').as_uri()}#pane=causes")
     page.wait_for_selector(".effects")

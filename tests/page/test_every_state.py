@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
-from fonts import EVEN, FACTORS, ODD, advance, brought
+from fonts import EVEN, FACTORS, FULL, ODD, advance, brought
 from looking import (
     CLIPPED,
     SETTLED,
@@ -171,8 +171,11 @@ def faults(shown: Page | Frame) -> set[str]:
 
 
 WIDTHS = (1440, 1280, 1000, 828, 640, 400, 360, 320)
-FEWER = (1440, 828, 640, 320)
-"""Of the page that a file has at all widths, in a notebook's frame and from a server."""
+FEWER, OTHERS = (1440, 828, 640, 320), (1280, 1000, 400, 360)
+"""In English and wide letters a file has all; other files have some, a notebook's frame and a server the others.
+
+So each kind of letters and each language has each width.
+"""
 PHONE = 680
 """Up to here the page shows one thing at a time, behind a bar."""
 LOWEST = """Math.max(...[...document.querySelectorAll("#page > :not(.screens, .said), main > *")]
@@ -276,7 +279,8 @@ def test_every_state(
     if kind is not None:
         watched.page.add_init_script(brought(kind))
     page, found = watched.page, set[str]()
-    sizes = [(width, 720) for width in (WIDTHS if home == "file" else FEWER)] if kind else SIZES
+    widths = FEWER if home != "file" else WIDTHS if (kind, language) == FULL[0] else OTHERS
+    sizes = [(width, 720) for width in widths] if kind else SIZES
     with displayed(watched, home, files(texts), TEXTS[texts](bert) if home != "file" else ()) as shown:
         until(shown, "[...document.fonts].every((face) => face.status === 'loaded')")
         for turn, (width, height) in enumerate(sizes, half or 0):
@@ -445,13 +449,11 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     assert "a projection, not a cosine" in page.locator(".shownrun").inner_text()
 
 
-def test_the_page_says_what_was_done_to_the_text(
-    watch: Watch, trace: hs.Trace, minilm: hs.Model, tmp_path: Path
-) -> None:
-    page = watch().open(trace.to_html(tmp_path / "plain.html", runs=False).as_uri())
+def test_the_page_says_what_was_done_to_the_text(watch: Watch, bundled: hs.Model, tmp_path: Path) -> None:
+    page = watch().open(bundled.trace(TEXT).to_html(tmp_path / "plain.html", runs=False).as_uri())
     assert page.locator("[data-test=notes]").count() == 0
     with pytest.warns(NoteWarning, match="cut to 256 tokens"):
-        cut = minilm.trace("The cat sat on the mat. " * 60)
+        cut = bundled.trace("The cat sat on the mat. " * 60)
     page = watch().open(cut.to_html(tmp_path / "cut.html", layers=[0], runs=False).as_uri())
     assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
 

@@ -395,7 +395,7 @@ BLOCKED = {
 def test_without_workers_the_page_computes_by_itself(
     watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path, how: str
 ) -> None:
-    watched = watch(quiet=False, viewport={"width": 1280, "height": 800})
+    watched = watch(quiet=False, own=True)
     file = cat_file
     if how in BLOCKED:
         watched.page.add_init_script(BLOCKED[how])
@@ -503,7 +503,7 @@ def test_back_undoes_pins_heads_panes_and_filters(watch: Watch, cat_file: Path) 
 
 
 def test_a_drag_and_a_held_key_are_one_step_and_sliders_are_none(watch: Watch, cat_file: Path) -> None:
-    page = watch(viewport={"width": 1680, "height": 800}).open(f"{cat_file.as_uri()}#l=1&h=1")
+    page = watch(own=True).open(f"{cat_file.as_uri()}#l=1&h=1")
     at(page, "l=1", "h=1")
     start = page.evaluate("history.length")
     left = page.locator(".left .token")
@@ -547,7 +547,7 @@ def test_the_opening_finding_is_no_step(watch: Watch, tmp_path: Path) -> None:
     file = (
         hs.open("-").trace("The animal did not cross the street because it was too tired.").to_html(tmp_path / "a.html")
     )
-    watched = watch(viewport={"width": 1280, "height": 800})
+    watched = watch(own=True)
     page = watched.open(file.as_uri())
     until(page, "location.hash.includes('q=')")
     assert page.evaluate("history.length") == 2  # about:blank, and the page
@@ -592,7 +592,7 @@ def test_what_an_address_asks_in_vain_is_said_until_the_reader_goes_on(watch: Wa
 def test_a_page_in_another_s_frame_leaves_its_history_alone(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
     outer = tmp_path / "outer.html"
     outer.write_text(f'<!doctype html><iframe src="{cat_file.as_uri()}#h=1" width=1200 height=700></iframe>')
-    watched = watch(viewport={"width": 1280, "height": 800})
+    watched = watch(own=True)
     watched.page.goto(outer.as_uri())
     frame = watched.page.frames[1]
     frame.wait_for_selector("html[data-painted]")

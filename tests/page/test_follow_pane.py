@@ -132,7 +132,7 @@ def test_what_is_packed_makes_the_shares_without_the_page(it: tuple[hs.Trace, Pa
 
 def test_a_page_without_them_opens_on_the_sentence(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:
     file = bert.trace("The tired cat").to_html(tmp_path / "page.html", values=False)
-    page = watch(locale="en").open(f"{file.as_uri()}#pane=follow")
+    page = watch().open(f"{file.as_uri()}#pane=follow")
     assert "pane=follow" in page.locator(".said").inner_text()
     assert page.locator("[data-test=head]").is_visible()
     assert page.locator("[data-test=pane-follow]").count() == 0
@@ -142,7 +142,7 @@ def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]
     """As `trace.follow` says it; the head that looks hardest beside the one that brings most; a cell's numbers."""
     trace, file = it
     followed = trace.follow(IT)
-    page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
+    page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
     drawn(page)
     headline = page.locator(".follow h1").inner_text()
     assert f"{headline}." == followed.sentence.split(" It keeps")[0]
@@ -196,7 +196,7 @@ def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, it: tuple[hs.
                 told = [number(one) for one in page.locator(f"[data-test={name}]").all_inner_texts()]
                 assert told == pytest.approx(values, abs=6e-4)
 
-    page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
+    page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
     check(page, IT)
     told = "Masking “animal” turns “it” most, by .343 in the end, and rollout puts it first, too."
     assert page.locator("[data-test=beside]").inner_text() == told
@@ -205,7 +205,7 @@ def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, it: tuple[hs.
     assert page.locator("[data-test=turn]").count() == 0
     with serving(trace) as served:
         address = f"{served.session.address()}#pane=follow&q=11"
-        page = watch(locale="en", viewport={"width": 1440, "height": 900}).open(address)
+        page = watch(viewport={"width": 1440, "height": 900}).open(address)
         check(page, 11)
         words = [at for at in range(len(trace)) if trace.words[at] is not None and trace.tokens[at] != "." and at != 11]
         turns = {at: 1 - float(cosines(before[-1][0, 11], after[-1][at, 11])) for at in words}
@@ -272,7 +272,7 @@ def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: i
     trace, file = deep(tmp_path, layers, tokens)
     shares = expected(trace.follow(IT))
     address = f"{file.as_uri()}#pane=follow&q={IT}&k=5&l=1"
-    page = watch(locale="en", color_scheme="light").open(address)
+    page = watch(color_scheme="light").open(address)
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate(DRAWN)
@@ -293,9 +293,10 @@ def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: i
                 "document.querySelector('.ways [role=row]:last-child').getBoundingClientRect().bottom"
             )
             assert bottom <= page.evaluate("document.querySelector('.ways').getBoundingClientRect().bottom") + 1
-    assert inaccessible(page) == []
-    dark = {"width": SIZES[-1][0], "height": SIZES[-1][1]}
-    assert inaccessible(watch(locale="en", color_scheme="dark", viewport=dark).open(address)) == []
+    if layers == 12:  # axe-core looks at elements, of which all sizes have the same kinds
+        assert inaccessible(page) == []
+        dark = {"width": SIZES[-1][0], "height": SIZES[-1][1]}
+        assert inaccessible(watch(color_scheme="dark", viewport=dark).open(address)) == []
 
 
 def test_two_texts_each_have_their_own(watch: Watch, minilm: hs.Model, tmp_path: Path) -> None:

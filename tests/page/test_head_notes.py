@@ -189,23 +189,23 @@ ROOM = """document.querySelector(".inspector").getBoundingClientRect().bottom -
   document.querySelector(".inspector .ranked li").getBoundingClientRect().bottom"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path, scheme: str) -> None:
+def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path) -> None:
     """And a laptop still shows where the word looks: the first key stands within the inspector, whatever is asked."""
-    page = watch(viewport={"width": 1440, "height": 900}, color_scheme=scheme).open(
-        f"{file.as_uri()}#l=0&h=0&q=2&k=1&by=weight"
-    )
-    page.wait_for_selector(".inspector .ranked li[data-weight]")
-    assert inaccessible(page) == []
+    state = "#l=0&h=0&q=2&k=1&by={}&lang={}"
+    for scheme in ("dark", "light"):
+        address = f"{file.as_uri()}{state.format('weight', 'en')}"
+        page = watch(viewport={"width": 1440, "height": 900}, color_scheme=scheme).open(address)
+        page.wait_for_selector(".inspector .ranked li[data-weight]")
+        assert inaccessible(page) == []
     complaints = []
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
         for language in LANGUAGES:
-            page.evaluate(f"location.hash = '#l=0&h=0&q=2&k=1&by=weight&lang={language}'")
+            page.evaluate(f"location.hash = '{state.format('weight', language)}'")
             until(page, f"document.documentElement.lang === '{language}'")
             complaints += [f"{width}, {language}: {one}" for one in unreadable(page)]
             for asked in ("effect", "entropy", "mass", "weight") if width == 1280 else ():
-                page.evaluate(f"location.hash = '#l=0&h=0&q=2&k=1&by={asked}&lang={language}'")
+                page.evaluate(f"location.hash = '{state.format(asked, language)}'")
                 until(page, f"document.querySelector('[data-test=statistic]').value === '{asked}'")
                 page.wait_for_selector(".inspector .ranked li[data-weight]")
                 complaints += [f"no room: {language}, {asked}"] if page.evaluate(ROOM) < 0 else []

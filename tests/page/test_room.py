@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 CLOSE = 1e-3
+LAPTOPS = [(1440, 900), (1280, 720)]
 
 
 def test_keys_that_come_later_are_muted_not_listed_and_get_no_line(watch: Watch, tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_repeated_words_carry_their_place_and_the_cut_is_marked(watch: Watch, ca
 
 
 def test_dividers_move_by_hand_and_by_keys_and_stay(watch: Watch, cat_file: Path) -> None:
-    page = watch(viewport={"width": 1280, "height": 800}).open(cat_file.as_uri())
+    page = watch(own=True, viewport={"width": 1280, "height": 800}).open(cat_file.as_uri())
     before = box_of(page, ".grid")["width"]
     page.locator("[data-test=divider-left]").focus()
     page.keyboard.press("ArrowRight")
@@ -127,7 +128,7 @@ def test_dividers_move_by_hand_and_by_keys_and_stay(watch: Watch, cat_file: Path
 
 
 def test_a_page_without_storage_works(watch: Watch, cat_file: Path) -> None:
-    watched = watch(viewport={"width": 1280, "height": 800})
+    watched = watch(own=True)
     watched.page.add_init_script(
         "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } })"
     )
@@ -176,23 +177,23 @@ def test_the_statistics_table_is_whole(watch: Watch, tmp_path: Path) -> None:
     assert table.get_attribute("class") == "unseen"
 
 
-@pytest.mark.parametrize("width", [360, 390])
-def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path, width: int) -> None:
-    watched = watch(viewport={"width": width, "height": 800}, has_touch=True)
-    page = watched.open(f"{cat_file.as_uri()}#l=9&h=1&q=4&k=3")
+def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path) -> None:
+    page = watch(viewport={"width": 360, "height": 800}, has_touch=True).open(f"{cat_file.as_uri()}#l=9&h=1&q=4&k=3")
     page.wait_for_selector(".said-word.looking")
     assert page.locator(".said button").is_visible()  # the address asks for a layer that is missing
     small = []
-    screens = (f"[data-test=screen-{name}]" for name in ("heads", "chain", "causes", "head"))
-    for place in (*screens, ".fold"):
-        page.locator(place).click()
-        small += page.evaluate(
-            """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
-              .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))
-              .map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect().height])
-              .filter(([, height]) => height < 43.5)"""
-        )
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for width in (360, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        for place in (*(f"[data-test=screen-{name}]" for name in ("heads", "chain", "causes", "head")), ".fold"):
+            page.locator(place).click()
+            small += page.evaluate(
+                """[...document.querySelectorAll("#page button, #page select, #page input:not([type=checkbox])")]
+                  .filter((one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest("dialog, .unseen"))
+                  .map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect().height])
+                  .filter(([, height]) => height < 43.5)"""
+            )
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator(".fold").click()
     assert small == []
 
 
@@ -279,8 +280,7 @@ PRINTED = """[...document.querySelectorAll("#page *")]
 """Each printed text with the size of its letters in points."""
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-def test_52_tokens_are_one_printed_page_with_a_caption(watch: Watch, tmp_path: Path, width: int) -> None:
+def test_52_tokens_are_one_printed_page_with_a_caption(watch: Watch, tmp_path: Path) -> None:
     """Letters of at least 6 points, also in pictures; the caption says thresholds, counting, and the command."""
     text = (
         "Emma Woodhouse, handsome, clever, and rich, with a comfortable home and happy disposition, seemed to unite "
@@ -291,11 +291,13 @@ def test_52_tokens_are_one_printed_page_with_a_caption(watch: Watch, tmp_path: P
     (far / "model").symlink_to(MINILM)
     trace = hs.open(str(far / "model")).trace(text)
     assert len(trace) >= 52
-    page = watch(viewport={"width": width, "height": 844}, color_scheme="dark").open(
+    page = watch(viewport={"width": 1440, "height": 844}, color_scheme="dark").open(
         trace.to_html(tmp_path / "emma.html", values=True).as_uri() + "#l=3&h=1&q=10&k=20"
     )
     page.wait_for_selector("[data-test=weight]", state="attached")
-    assert re.findall(rb"/Count (\d+)", page.pdf(format="A4")) == [b"1"]
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert re.findall(rb"/Count (\d+)", page.pdf(format="A4")) == [b"1"]
     page.set_viewport_size({"width": 703, "height": 1032})
     on_paper(page)
     sizes = page.evaluate(PRINTED)
@@ -371,30 +373,29 @@ def tall(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     return {layers: f"{path.as_uri()}#l=7&h=3&q=4&k=9&by=weight" for layers, path in pages.items()}
 
 
-@pytest.mark.parametrize(
-    ("layers", "size", "form"),
-    [
-        *((12, (1440, 900), "beside"), (12, (1280, 720), "beside"), (24, (1440, 900), "beside")),
-        *((24, (1280, 720), "value"), (12, (390, 844), "under"), (24, (390, 844), "value")),
-    ],
-)
-def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int, size: tuple[int, int], form: str) -> None:
+FORMS = {12: ("beside", "beside", "under"), 24: ("beside", "value", "value")}
+"""How the pictures of a model of so many layers are drawn, in three sizes."""
+
+
+@pytest.mark.parametrize("layers", FORMS)
+def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int) -> None:
     """As many pictures as there is room for; then `e` has nothing to select that can't be seen."""
-    viewport = dict(zip(("width", "height"), size, strict=True))
-    page = watch(quiet=False, tools=False, viewport=viewport).open(f"{tall[layers]}&all=1")
-    until(page, SEEN)
-    if size[0] > 680:  # one header line
-        assert box_of(page, "[data-test=pane-head]")["y"] == pytest.approx(
-            box_of(page, "[data-test=share]")["y"], abs=3
-        )
+    page = watch(quiet=False, tools=False).open(f"{tall[layers]}&all=1")
     heads = page.locator(".heads")
-    assert heads.get_attribute("data-form") == form
-    side = int(heads.get_attribute("data-side") or 0)
-    assert side >= {"under": 21, "beside": 21 if layers == 12 else 15, "value": 0}[form]
-    for _ in range(3):
-        page.keyboard.press("e")
-        assert page.evaluate(SEEN)
-        until(page, FRAMED)
+    for (width, height), form in zip((*LAPTOPS, (390, 844)), FORMS[layers], strict=True):
+        page.set_viewport_size({"width": width, "height": height})
+        go(page, f"{tall[layers].split('#')[1]}&all=1")
+        until(page, SEEN)
+        if width > 680:  # one header line
+            top = box_of(page, "[data-test=share]")["y"]
+            assert box_of(page, "[data-test=pane-head]")["y"] == pytest.approx(top, abs=3)
+        assert heads.get_attribute("data-form") == form
+        side = int(heads.get_attribute("data-side") or 0)
+        assert side >= {"under": 21, "beside": 21 if layers == 12 else 15, "value": 0}[form]
+        for _ in range(3):
+            page.keyboard.press("e")
+            assert page.evaluate(SEEN)
+            until(page, FRAMED)
 
 
 def test_sorted_or_with_a_sign_every_layer_is_seen(watch: Watch, tall: dict[int, str]) -> None:
@@ -506,7 +507,6 @@ def test_what_takes_shift_or_ctrl_is_reached_by_touch_alone(watch: Watch, cat_fi
 
 
 SENTENCE = "The animal did not cross the street because it was too tired."
-LAPTOPS = [(1440, 900), (1280, 720)]
 
 
 Files = Callable[..., tuple[hs.Trace, Path]]
@@ -583,22 +583,24 @@ def test_pieces_of_a_word_stand_close(watch: Watch, files: Files) -> None:
     assert min(gap for gap, one in zip(gaps, inside, strict=True) if not one) >= 0
 
 
-@pytest.mark.parametrize("size", LAPTOPS)
-def test_the_readout_has_both_words_in_full(watch: Watch, files: Files, size: tuple[int, int]) -> None:
+def test_the_readout_has_both_words_in_full(watch: Watch, files: Files) -> None:
     words = "Counterrevolutionaries", "uncharacteristically"
     trace, file = files(f"{words[0]} {words[1]} mistrusted it.")
     last = max(n for n, word in enumerate(trace.words) if word == 1)
-    page = laptop(watch, size, file, f"q=1&k={last}&words=1")
-    status = page.locator(".under")
-    assert all(word in status.inner_text() for word in words)
-    outer = box_of(page, ".picture")
-    for one in status.locator("> *").all():
-        box = one.bounding_box()
-        assert outer["x"] <= box["x"]
-        assert box["x"] + box["width"] <= outer["x"] + outer["width"]
-        assert one.evaluate(
-            "(it) => it.scrollWidth <= it.clientWidth + 1 || getComputedStyle(it).overflowX === 'visible'"
-        )
+    page = laptop(watch, LAPTOPS[0], file, f"q=1&k={last}&words=1")
+    for width, height in LAPTOPS:
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate(DRAWN)
+        status = page.locator(".under")
+        assert all(word in status.inner_text() for word in words)
+        outer = box_of(page, ".picture")
+        for one in status.locator("> *").all():
+            box = one.bounding_box()
+            assert outer["x"] <= box["x"]
+            assert box["x"] + box["width"] <= outer["x"] + outer["width"]
+            assert one.evaluate(
+                "(it) => it.scrollWidth <= it.clientWidth + 1 || getComputedStyle(it).overflowX === 'visible'"
+            )
 
 
 @pytest.mark.parametrize("size", LAPTOPS)
@@ -638,22 +640,23 @@ def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, files: 
 # The first minute: what a reader is told once.
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}")
-def test_three_sentences_until_they_are_read(watch: Watch, cat_file: Path, size: tuple[int, int]) -> None:
-    watched = watch(first=True, viewport={"width": size[0], "height": size[1]})
-    page = watched.open(cat_file.as_uri())
+def test_three_sentences_until_they_are_read(watch: Watch, cat_file: Path) -> None:
+    page = watch(first=True).open(cat_file.as_uri())
     lessons = page.locator(".lessons li:visible")
-    assert lessons.count() == (1 if size[0] < 680 else 3)
-    if size[0] >= 680:
-        assert "Every head has its habit." in lessons.nth(2).inner_text()
-    assert unreadable(page) == []
-    assert inaccessible(page) == []
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate(DRAWN)
+        assert lessons.count() == (1 if width < 680 else 3)
+        if width >= 680:
+            assert "Every head has its habit." in lessons.nth(2).inner_text()
+        assert unreadable(page) == []
+        assert (width, height) not in (SIZES[0], SIZES[-1]) or inaccessible(page) == []
     page.locator(".lessons button").click()
     assert lessons.count() == 0
     # the browser keeps it; a page that finds it there tells nothing
     assert page.evaluate("localStorage.getItem('headscope.lessons')") == "true"
     # in a page of its own: before a reload, `watch` writes into the storage, and now and then the mark is gone
-    again = watch(viewport={"width": size[0], "height": size[1]}).open(cat_file.as_uri())
+    again = watch().open(cat_file.as_uri())
     assert again.evaluate("localStorage.getItem('headscope.lessons')") == "true"
     assert again.locator(".lessons").count() == 0
 

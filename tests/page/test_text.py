@@ -18,6 +18,7 @@ from looking import (
     Watch,
     cells_of,
     eventually,
+    go,
     lists,
     number,
     patiently,
@@ -149,15 +150,15 @@ def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, f
     until(page, "!location.hash.includes('on=')")
 
 
-@pytest.mark.parametrize("direction", ["from", "to"])
-def test_filters_apply_to_the_ink(watch: Watch, cat: hs.Trace, cat_file: Path, direction: str) -> None:
+def test_filters_apply_to_the_ink(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
     """Joined words, special tokens hidden and their weight distributed: from NumPy."""
-    side, state = "set=2.3" if direction == "from" else "on=2.3", "special=0&words=1"
-    page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&{state}&dir={direction}&{side}")
-    joined = picture(cat, 1, 0, state)
+    state = "special=0&words=1"
+    page, joined = watch().open(cat_file.as_uri()), picture(cat, 1, 0, state)
     chosen = [n for n, group in enumerate(left(cat, state)[0]) if {2, 3} & set(group)]
-    expected = joined[chosen].mean(0) if direction == "from" else joined[:, chosen].sum(1)
-    carries(page, expected, 0.03 if direction == "from" else 0.1)
+    go(page, f"mode=text&l=1&h=0&{state}&dir=from&set=2.3")
+    carries(page, joined[chosen].mean(0), 0.03)
+    go(page, f"mode=text&l=1&h=0&{state}&dir=to&on=2.3")
+    carries(page, joined[:, chosen].sum(1), 0.1)
 
 
 def test_the_keyboard_reaches_every_word(watch: Watch, trace: hs.Trace, file: Path) -> None:

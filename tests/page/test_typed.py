@@ -156,7 +156,7 @@ Worker.prototype.postMessage = function (message, ...rest) {
 
 
 def test_a_reader_who_looks_elsewhere_meanwhile_stays_there(watch: Watch, file: Path) -> None:
-    watched = watch(viewport={"width": 1440, "height": 900})
+    watched = watch(own=True, viewport={"width": 1440, "height": 900})
     watched.page.add_init_script(LATE)
     page = watched.open(file.as_uri())
     until(page, f"{HEADLINE} === 'The model guesses her' && 'late' in window")
@@ -257,7 +257,7 @@ BOXES = "[...document.querySelectorAll('[data-test^=live-text]')].map((one) => o
 
 @pytest.fixture
 def slow(watch: Watch, file: Path) -> Page:
-    watched = watch(viewport={"width": 1440, "height": 900})
+    watched = watch(own=True, viewport={"width": 1440, "height": 900})
     watched.page.add_init_script(SLOW)
     return watched.open(file.as_uri())
 
@@ -342,7 +342,7 @@ def test_bad_input_is_said_and_markup_is_text(watch: Watch, file: Path) -> None:
 
 
 def test_without_decompression_one_line(watch: Watch, file: Path) -> None:
-    watched = watch(viewport={"width": 900, "height": 700})
+    watched = watch(own=True)
     watched.page.add_init_script("delete window.DecompressionStream")
     watched.page.goto(file.as_uri())
     until(watched.page, "document.body.textContent.includes('DecompressionStream')")

@@ -202,7 +202,7 @@ def test_a_large_trace_is_looked_at_in_parts(
         wants.append(str((content["request"] or {}).get("want")))
         return sent[0]
 
-    page = watch(viewport={"width": 1680, "height": 800}).page
+    page = watch(own=True).page
     page.expose_function("answer", answer)
     frame = shown(page, widget)
     frame.wait_for_selector("[data-test=awaited]", state="detached")
@@ -246,7 +246,7 @@ def run_cell(page: Page, number: int) -> str:
 @pytest.mark.slow  # starts a whole JupyterLab; marimo and the page of the widget are tested without it
 def test_in_jupyterlab(anywidget: None, watch: Watch, tmp_path: Path) -> None:
     with lab(tmp_path, BOOK, dark=True) as address:
-        watched = watch(quiet=False, viewport={"width": 1440, "height": 1100})
+        watched = watch(quiet=False, own=True, viewport={"width": 1440, "height": 1100})
         page = watched.page
         page.goto(address)
         page.wait_for_selector(".jp-Notebook .jp-CodeCell >> nth=2")
@@ -312,7 +312,7 @@ APP = [
 
 def test_in_marimo(anywidget: None, watch: Watch, tmp_path: Path) -> None:
     with marimo(tmp_path, APP) as address:
-        page = watch(quiet=False, viewport={"width": 1440, "height": 1100}).page
+        page = watch(quiet=False, own=True, viewport={"width": 1440, "height": 1100}).page
         page.goto(address)
         frame = frame_of(page)
         assert frame.evaluate("self.origin") == "null"
