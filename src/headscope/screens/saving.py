@@ -91,7 +91,8 @@ def save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]
     """Write arrays as one .npz, atomically."""
     check_kind(path, (".npz",))
     out = io.BytesIO()
-    np.savez_compressed(out, **arrays)  # `allow_pickle=` would be one more array before NumPy 2.1
+    named: dict[str, Any] = dict(arrays)
+    np.savez_compressed(out, **named)  # `allow_pickle=` would be one more array before NumPy 2.1
     write_atomically(path, out.getvalue())
 
 
