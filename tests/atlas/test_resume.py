@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pathlib
 import random
 import shutil
 import stat
@@ -239,6 +240,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
     monkeypatch.setattr(os, "fsync", fsync)
     for call, name in (("replace", "rename"), ("rename", "rename"), ("mkdir", "mkdir")):
         monkeypatch.setattr(os, call, logged(name, getattr(os, call)))
+    if accessor := getattr(pathlib, "_NormalAccessor", None):  # Python 3.10's paths keep os.mkdir from their import
+        monkeypatch.setattr(accessor, "mkdir", staticmethod(os.mkdir))
     return calls
 
 
