@@ -184,6 +184,7 @@ def test_state_is_in_the_url_and_survives_a_reload(watch: Watch, cat_file: Path)
     before = page.url
     for part in ("l=1", "mode=lines", "special=0", "words=1", "q=1", "k=1"):
         assert part in before
+    page.wait_for_selector("[data-test=value]")
     status = page.locator(".under").inner_text()
     page.reload()
     page.wait_for_selector("html[data-painted]")
