@@ -449,11 +449,13 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     assert "a projection, not a cosine" in page.locator(".shownrun").inner_text()
 
 
-def test_the_page_says_what_was_done_to_the_text(watch: Watch, bundled: hs.Model, tmp_path: Path) -> None:
-    page = watch().open(bundled.trace(TEXT).to_html(tmp_path / "plain.html", runs=False).as_uri())
+def test_the_page_says_what_was_done_to_the_text(
+    watch: Watch, trace: hs.Trace, minilm: hs.Model, tmp_path: Path
+) -> None:
+    page = watch().open(trace.to_html(tmp_path / "plain.html", runs=False).as_uri())
     assert page.locator("[data-test=notes]").count() == 0
     with pytest.warns(NoteWarning, match="cut to 256 tokens"):
-        cut = hs.open().trace("The cat sat on the mat. " * 60)  # a model says so once
+        cut = minilm.trace("The cat sat on the mat. " * 60)
     page = watch().open(cut.to_html(tmp_path / "cut.html", layers=[0], runs=False).as_uri())
     assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
 

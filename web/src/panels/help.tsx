@@ -5,7 +5,7 @@ import { Dialog } from "./dialog";
 
 const KEYS: [string, Word][] = [
   ["← → ↑ ↓", "help_neighbours"], ["j k · J K", "help_rows"], ["Enter", "help_enter"], ["/", "find"], ["Esc", "help_escape"],
-  ["l m b p", "help_modes"], ["+ − 0", "help_zoom"], ["s w n", "help_toggles"], ["e E", "help_ranked"], ["⇧ + click", "help_choose"], ["⇧ Ctrl click", "help_several"], ["f", "help_findings"], ["1 2 3 4 5", "help_panes"], ["[ ]", "help_texts"], ["o", "tools"],
+  ["l m b p", "help_modes"], ["+ − 0", "help_zoom"], ["s w n", "help_toggles"], ["e E", "help_ranked"], ["⇧ + click", "help_choose"], ["⇧ · Ctrl + click · a", "help_several"], ["f", "help_findings"], ["1 2 3 4 5", "help_panes"], ["[ ]", "help_texts"], ["o", "tools"],
   ["x · M · X", "help_causes"], ["t · T", "help_table"], ["S", "help_share"],
 ];
 
