@@ -5,6 +5,7 @@ import { language } from "../src/state/appearance";
 import { common } from "../src/words/common";
 import { page } from "../src/words/page";
 import { report } from "../src/report/words/report";
+import { speaker } from "../src/words/speech";
 import { count, number, percent, rounded } from "../src/words/numbers";
 import { diverging, divergingAt, inkOn, luminance as relative, onScale, paint, SIGN, sequential, sequentialAt } from "../src/drawing/colour";
 
@@ -21,6 +22,14 @@ test("what stands after a number and loses its s at 1 is a thing", () => {
   expect([...new Set(things)].sort()).toEqual([
     " bit", " byte", " cell", " clause", " document", " file", " head", " key", " layer", " nat", " number", " other word", " parameter", " product", " token",
     " window", " word",
+  ]);
+});
+
+test("a thing loses its s after the number 1, and a head's name is not a number", () => {
+  language.value = "en";
+  const say = speaker((word: string) => word);
+  expect([1, "1", 2, "1.0", "1.5"].map((n) => say("{n} heads, {n} looks", { n }))).toEqual([
+    "1 head, 1 look", "1 head, 1 look", "2 heads, 2 looks", "1.0 heads, 1.0 looks", "1.5 heads, 1.5 looks",
   ]);
 });
 
