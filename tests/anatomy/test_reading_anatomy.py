@@ -185,6 +185,7 @@ def test_width_contradicts() -> None:
         ({"num_hidden_layers": True}, "num_hidden_layers = True, expected a positive integer"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1000000000, more than any model has"),
         ({"intermediate_size": -3}, "intermediate_size = -3, expected a positive integer"),
+        ({"model_type": "electra", "embedding_size": 0}, "embedding_size = 0, expected a positive integer"),
         ({"id2label": ["a", "b"]}, r"id2label = \['a', 'b'\], expected a mapping from index to label"),
         ({"id2label": {"first": "a"}}, r"id2label = \{'first': 'a'\}, expected a mapping from index to label"),
         ({"num_labels": 2.5}, "num_labels = 2.5, expected a positive integer"),

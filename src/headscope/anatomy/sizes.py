@@ -266,7 +266,7 @@ def read_dimensions(
         heads=heads,
         d_model=d_model,
         d_ffn=config_size(config, family, "d_ffn", where),
-        d_embedding=axis("embeddings.word", 1, d_model),
+        d_embedding=axis("embeddings.word", 1, optional_size(config, family, "d_embedding", where) or d_model),
         vocab=axis("embeddings.word", 0, 0),
         positions=axis("embeddings.position", 0, 0) or axis("rotation", 0, 0),
         types=axis("embeddings.token_type", 0, 0),
