@@ -153,6 +153,8 @@ def test_live_models_give_the_same(classifier: Any) -> None:
     assert (found.name, found.over) == ("loss", "texts")
     of_pandas = hs.effects(module, lambda: pd.Series([float(one) for one in loss()], index=[5, 3, 4, 1, 0, 2]))
     np.testing.assert_allclose(of_pandas, found, rtol=0, atol=1e-6)
+    drawn = hs.effects(module, lambda: [one + torch.rand(()) for one in loss()])  # the same numbers in each run
+    np.testing.assert_allclose(drawn, found, rtol=0, atol=1e-6)
     some = hs.effects(module, loss, heads=[(2, 1)])
     assert some[2, 1] == pytest.approx(found[2, 1])
     assert np.isnan(some).sum() == 5

@@ -53,6 +53,14 @@ DEBERTA |= {"type_vocab_size": 0, "position_biased_input": False}
 EAGER = {"attn_implementation": "eager"}  # what 5.24 takes where there is a soft cap; 5.20 would leave it out
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
 DEBERTA_V2 = {**DEBERTA, "position_buckets": 4, "norm_rel_ebd": "layer_norm"}
+LXMERT = {**TEXT, "l_layers": 3, "x_layers": 2, "r_layers": 1, "visual_feat_dim": 10, "max_position_embeddings": 32}
+LXMERT.pop("num_hidden_layers")
+IN_LXMERT = (("encoder", "language_attentions"), ("r_layers", "vision_attentions"))
+REGIONS = {
+    "visual_feats": torch.linspace(-1, 1, 100).view(2, 5, 10),
+    "visual_pos": torch.linspace(0, 1, 40).view(2, 5, 4),
+}
+GIT = {**LONGER, "vision_config": {**VISION, "num_hidden_layers": 1}}
 CACHE = "cache" if "cache" in inspect.signature(transformers.LlamaModel.forward).parameters else "past_key_values"
 """The argument of a decoder for its cache; it has the short name since transformers 5.24."""
 
@@ -63,7 +71,7 @@ class Family:
 
     Attributes:
         name: transformers' model class; `config`: its config class, `settings`: what to make it with.
-        takes: text, pairs of text, image, audio, or both sides of an encoder-decoder.
+        takes: text, pairs of text, image, regions, audio, or both sides of an encoder-decoder.
         stage: what Q and K are.
         trap: what is special about it.
         stacks: where transformers' eager attentions of each stack are, by the stack's name.
@@ -285,6 +293,10 @@ FAMILIES = [
     Family("RemBertModel", {**TEXT, "max_position_embeddings": 32, "input_embedding_size": 16}),
     Family("TapasModel", {**TEXT, "max_position_embeddings": 32}),
     Family("VisualBertModel", {**TEXT, "max_position_embeddings": 32}, trap="no cache"),
+    Family("LxmertModel", LXMERT, takes="text and regions", stacks=IN_LXMERT, extra=REGIONS, trap="both ways at once"),
+    Family("BlipTextModel", {**LONGER, "encoder_hidden_size": 32, "is_decoder": False}),
+    Family("BlipVisionModel", {**VISION, "initializer_range": 0.02}, takes="image"),
+    Family("GitModel", GIT, takes="text and image", stacks=(("encoder", "attentions"),), trap="an image comes first"),
     Family("BloomModel", {"hidden_size": 36, "n_layer": 2, "n_head": 6, "vocab_size": 99}, trap="ALiBi"),
     Family("MptModel", {"d_model": 36, "n_layers": 2, "n_heads": 6, "vocab_size": 99, "max_seq_len": 20}, trap="ALiBi"),
     *(

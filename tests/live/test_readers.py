@@ -11,7 +11,7 @@ import torch
 import transformers
 from comparing import captured_of, pass_of
 
-from families import BY_NAME, DEBERTA, DEBERTA_V2, DECODER, EAGER, FAMILIES, T5, TEXT, Family
+from families import BY_NAME, DEBERTA, DEBERTA_V2, DECODER, EAGER, FAMILIES, T5, TEXT, VISION, Family
 from headscope.errors import UnsupportedError
 from headscope.live import ablate, capture, checking
 from headscope.live.masks import analyst as masks
@@ -20,7 +20,8 @@ from headscope.live.seeing.readers import deberta
 from headscope.live.seeing.readers.reading import ByName, cache_of
 from largest import Largest
 
-NAMES = ("Deberta", "MPNet", "RoFormer", "Megatron", "RemBert", "Tapas", "VisualBert", "Bloom", "Mpt", "Falcon")
+NAMES = ("Deberta", "MPNet", "RoFormer", "Megatron", "RemBert", "Tapas", "VisualBert", "BlipText")
+NAMES += ("Bloom", "Mpt", "Falcon")
 READ = [family for family in FAMILIES if family.name.startswith(NAMES)]
 WITH_TERMS = [family for family in FAMILIES if family.name.startswith((*NAMES, "Gemma2", "GptOss", "T5", "UMT5"))]
 
@@ -329,3 +330,68 @@ def test_sdpa_has_no_soft_cap() -> None:
     for layer in range(2):
         np.testing.assert_allclose(captured.trace[layer].weights[:], uncapped.trace[layer].weights[:], atol=1e-6)
     assert captured.trace.verify().agrees
+
+
+def test_one_module_that_attends_from_the_text_to_an_image_and_back() -> None:
+    """LXMERT's returns the weights from the text; those of the way back follow from what it was given."""
+    model, captured, inputs = pass_of(BY_NAME["LxmertModel"])
+    given: list[Any] = []
+    for layer in model.encoder.x_layers:
+        layer.visual_attention.att.register_forward_pre_hook(lambda module, args: given.append((module, *args)))
+    with torch.no_grad():
+        expected = model(**inputs, output_attentions=True).cross_encoder_attentions
+    for trace in captured["visual_attention"]:
+        queries, keys = list(trace.cut.queries), list(trace.cut.keys)
+        for layer in range(2):
+            module, x, seen, mask = given[2 * layer + (trace.cut.sizes == (5, 7))][:4]
+            q, k = (
+                part(states).unflatten(-1, (4, 8)).transpose(1, 2)
+                for part, states in ((module.query, x), (module.key, seen))
+            )
+            scores = q @ k.mT / 8**0.5 + (0 if mask is None else mask)
+            weights = scores.softmax(-1)[trace.row][:, queries][:, :, keys].detach()
+            np.testing.assert_allclose(
+                np.stack([trace[layer, head].weights[:] for head in range(4)]), weights, atol=2e-5
+            )
+            if trace.cut.sizes == (7, 5):
+                torch.testing.assert_close(weights, expected[layer][trace.row][:, queries][:, :, keys])
+    names = [trace.keys.tokens for trace in captured["visual_attention"] if trace.cut.sizes == (5, 7)]
+    assert names == [
+        tuple(map(str, inputs["input_ids"][0].tolist())),
+        tuple(map(str, inputs["input_ids"][1, :5].tolist())),
+    ]
+
+
+DRAWN = {
+    "ViltModel": Family("ViltModel", {**VISION, **TEXT, "max_image_length": -1}, takes="text and image"),
+    "ViTMAEModel": Family("ViTMAEModel", VISION, takes="image"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_patches_that_are_drawn_at_random(name: str) -> None:
+    """In eval mode, too. A second pass, for verify, draws the same, and leaves the next random numbers as they were."""
+    model, inputs = DRAWN[name].build(), DRAWN[name].inputs(padded=name == "ViltModel")
+    torch.manual_seed(1)
+    captured = captured_of(model, **inputs)
+    before = torch.get_rng_state()
+    for trace in captured.traces:
+        report = trace.verify()
+        assert report.agrees, report
+        assert "weights (eager)" in [check.name for check in report.checks]
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        expected = model(**inputs, output_attentions=True).attentions
+    for row, trace in enumerate(captured.traces):
+        kept = list(trace.positions)
+        for layer, weights in enumerate(expected):
+            ours = np.stack([trace[layer, head].weights[:] for head in range(4)])
+            np.testing.assert_allclose(ours, weights[row][:, kept][:, :, kept], atol=2e-5)
+    if name == "ViltModel":
+        torch.manual_seed(1)
+        drawn, grid = model.embeddings.visual_embed(inputs["pixel_values"], torch.ones(2, 16, 16))[2]
+        named = [
+            tuple(map(int, token.split()[1].split(","))) for token in captured.traces[0].tokens if "patch" in token
+        ]
+        assert named == [tuple(place) for place in drawn[0].tolist()], grid

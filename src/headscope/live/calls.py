@@ -17,6 +17,7 @@ import torch
 from headscope.attention.kernels import attend_with_lse
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
+from headscope.live.hooks import Drawn
 from headscope.live.masks.analyst import Analyst, Rules
 from headscope.live.progress import Progress, Sizes, sizes_of
 
@@ -160,6 +161,7 @@ class Forward:
         contents: the contents of the arguments when the pass began; None if no consumer needs them.
         weights: the module's parameters when the pass began; None likewise.
         autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
+        drawn: the states of the random numbers when the pass began.
         implementations: names of transformers' attention when the pass began, by the ids of the configs that set them.
         dropped: name of the first module that drops numbers at random in this pass; empty if none does.
         held: calls that may be parts of one layer's attention, until it is known what they are.
@@ -184,6 +186,7 @@ class Forward:
     contents: Contents | None = None
     weights: Weights | None = None
     autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
+    drawn: Drawn = field(default_factory=dict)
     implementations: dict[int, str] = field(default_factory=dict)
     dropped: str = ""
     held: Any = None

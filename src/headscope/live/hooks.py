@@ -189,3 +189,25 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def device_of(model: nn.Module) -> torch.device:
     """The device of the model's first parameter that has numbers; the CPU if none has."""
     return next((parameter.device for parameter in model.parameters() if not parameter.is_meta), torch.device("cpu"))
+
+
+Drawn = dict[torch.device, torch.Tensor]
+"""Device -> the state of the generator that a model's next random numbers come from; the CPU first."""
+
+
+def drawn_next(model: nn.Module) -> Drawn:
+    """The states that a model's next random numbers follow from: some draw them in eval mode, as ViTMAE its patches."""
+    device, cpu = device_of(model), {torch.device("cpu"): torch.get_rng_state()}
+    known = device.type in ("cuda", "xpu")
+    return {**cpu, device: torch.get_device_module(device).get_rng_state(device)} if known else cpu
+
+
+@contextmanager
+def drawing(drawn: Drawn) -> Iterator[None]:
+    """Run the block with these random numbers; those that come next are as they would be without it."""
+    cpu, *devices = drawn
+    with torch.random.fork_rng(devices, device_type=devices[0].type if devices else "cuda"):
+        torch.set_rng_state(drawn[cpu])
+        for device in devices:
+            torch.get_device_module(device).set_rng_state(drawn[device], device)
+        yield

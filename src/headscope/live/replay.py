@@ -27,7 +27,7 @@ from headscope.attention.precision import exact_products
 from headscope.errors import HeadscopeError
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
-from headscope.live.hooks import device_of
+from headscope.live.hooks import drawing
 from headscope.live.keeping.contents import Contents, together
 from headscope.live.names.facts import INTEGERS
 from headscope.live.names.lookups import NOT_WORDS, is_stateless, tensors_of
@@ -100,13 +100,23 @@ def eager(model: nn.Module, source: CapturedModel) -> Iterator[None]:
 
 @contextmanager
 def _as_then(source: CapturedModel) -> Iterator[None]:
-    """Run the model in the block under the autocast of the captured pass, with exact products and without gradients."""
+    """Run the model in the block under the autocast of the captured pass, with the same random numbers as there.
+
+    Products are exact, there are no gradients, and buffers of a model in training are restored.
+    """
+    called = source.called
+    kept = [(buffer, buffer.clone()) for buffer in called.buffers()] if called and in_training(called) else []
     with ExitStack() as stack:
         for kind, dtype in source.autocast.items():
             stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=dtype is not None))
         stack.enter_context(exact_products())
         stack.enter_context(torch.no_grad())
-        yield
+        stack.enter_context(drawing(source.drawn))
+        try:
+            yield
+        finally:
+            for buffer, before in kept:
+                buffer.copy_(before)
 
 
 def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
@@ -401,29 +411,13 @@ def _entrance(source: CapturedModel, replace: Replace, rows: int = 0, copies: in
     assert source.model is not None
     assert source.called is not None
     watching = Watching(source.model, consumer, strict=False)
-    with _as_then(source), _drawing_the_same(source.called), watching, suppress(_Reached):
+    with _as_then(source), watching, suppress(_Reached):
         try:
             source.called(*args, **kwargs)
         except RuntimeError:  # what TorchScript makes of any error
             if not consumer.sides:
                 raise
     return consumer
-
-
-@contextmanager
-def _drawing_the_same(called: nn.Module) -> Iterator[None]:
-    """Run the block with the same random numbers each time; restore them, and the buffers of a model in training."""
-    training = in_training(called)
-    kept = [(buffer, buffer.clone()) for buffer in called.buffers()] if training else []
-    device = device_of(called)
-    devices = [device] if device.type not in ("cpu", "mps") else []
-    with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
-        torch.manual_seed(0)
-        try:
-            yield
-        finally:
-            for buffer, before in kept:
-                buffer.copy_(before)
 
 
 def _exchanged(flags: torch.Tensor, ids: torch.Tensor, first: int, rows: int) -> torch.Tensor:

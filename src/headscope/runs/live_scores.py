@@ -12,6 +12,7 @@ from headscope.attention.patterns import pairs_of
 from headscope.errors import InputError
 from headscope.heads import scored
 from headscope.live.ablation import Ablation, ablate
+from headscope.live.hooks import drawing, drawn_next
 from headscope.progress_bar import told
 from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.settings import named
@@ -52,6 +53,7 @@ class LiveScores:
         if not self.heads:
             raise InputError("no head is named", where="heads", advice="give (layer, head) of some, or leave it out")
         self.measure = Measure.of_score(score)
+        self._drawn = drawn_next(model)
 
     def __call__(self, sets: Sequence[frozenset[Head]], tell: scored.Tell) -> Float[np.ndarray, "sets texts"]:
         import torch
@@ -60,7 +62,8 @@ class LiveScores:
         for done, heads in enumerate(sets):
             tell(done, len(sets))
             ways = dict.fromkeys(heads, self._method)
-            with ablate(self._model, ways, stack=self._stack) if ways else nullcontext(), torch.no_grad():
+            silenced = ablate(self._model, ways, stack=self._stack) if ways else nullcontext()
+            with silenced, torch.no_grad(), drawing(self._drawn):
                 given = self._score()
             try:
                 found = torch.as_tensor(np.array(given) if hasattr(given, "to_numpy") else given)  # a column of pandas
@@ -103,7 +106,7 @@ def effects(
     Args:
         model: a live model, as in hs.capture, in eval mode.
         score: runs the model over your texts, in batches as you like, and returns one number for each text: a list, an
-            array or a tensor.
+            array or a tensor. PyTorch draws the same random numbers in each run.
         heads: only these, (layer, head) counted from 0.
         method: as in hs.ablate.
         stack: as in hs.ablate.

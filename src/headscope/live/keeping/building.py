@@ -17,6 +17,7 @@ from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, warn
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.checking import excess
+from headscope.live.hooks import drawn_next
 from headscope.live.keeping import contents
 from headscope.live.keeping.cached_sequences import CachedSequences
 from headscope.live.keeping.contents import Contents, Weights
@@ -85,7 +86,7 @@ class TraceBuilder(Consumer):
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""
         self._open[forward.number] = Copies()
-        forward.autocast = autocast_now(KINDS)
+        forward.autocast, forward.drawn = autocast_now(KINDS), drawn_next(forward.module)
         named = list(forward.module.named_modules())
         modules = [module for _, module in named]
         forward.dropped = _dropping(named)

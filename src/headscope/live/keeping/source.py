@@ -31,7 +31,7 @@ class CapturedModel:
         cut: the positions of the batch that the trace has.
         args, kwargs: the arguments of the model's call.
         autocast: the autocast setting during the call.
-        contents, weights, changed_inside, implementations: as in `Forward`.
+        drawn, contents, weights, changed_inside, implementations: as in `Forward`.
         products: for each layer, those of the module's output, or None.
     """
 
@@ -53,7 +53,7 @@ class CapturedModel:
         self.cut = cut
         self.args: tuple[Any, ...] = forward.args
         self.kwargs: dict[str, Any] = forward.kwargs
-        self.autocast = forward.autocast
+        self.autocast, self.drawn = forward.autocast, forward.drawn
         self.implementations = forward.implementations
         self.contents = forward.contents
         self.weights = forward.weights
@@ -68,7 +68,7 @@ class CapturedModel:
 
     def __getstate__(self) -> dict[str, Any]:
         """The state without the model, which is not sent to another process."""
-        return {**vars(self), "_model": _gone, "_called": _gone, "weights": None}
+        return {**vars(self), "_model": _gone, "_called": _gone, "weights": None, "drawn": {}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapturedModel:
         """Return the object itself, which is never changed."""

@@ -32,7 +32,7 @@ from headscope.live.seeing.observed import deliver_read
 from headscope.live.seeing.operators import Unwatched
 from headscope.live.seeing.parts import Ran
 from headscope.live.seeing.readers import reader_of
-from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of
+from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of, other_states
 from headscope.live.sessions import covering, heads_to_silence, recording, register_call
 from headscope.live.silencing import silence
 
@@ -115,7 +115,7 @@ def _tokens(arguments: dict[str, Any], reading: Reading) -> Followed:
     """The tokens of queries and keys: those of the hidden states that they are made of; none for cached keys."""
     states = arguments["hidden_states"]
     if reading.cross:
-        states = arguments["encoder_hidden_states"] if cache_of(arguments) is None else None
+        states = other_states(arguments) if cache_of(arguments) is None else None
     queries, keys = following.tokens_of(_asking(arguments), states, 0, 1)
     if keys is not None:
         keys = np.pad(keys, ((0, 0), (reading.k.shape[2] - keys.shape[1], 0)), constant_values=NOTHING)

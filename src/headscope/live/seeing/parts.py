@@ -458,7 +458,8 @@ def note_reader(forward: Forward, x: Any, path: str) -> None:
         awaited = forward.awaited
         if awaited is not None and awaited.is_in(x):
             known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
-            forward.projections[awaited.place] = Output((*known.paths, path), known.d_value)
+            paths = tuple(dict.fromkeys((*known.paths, path)))  # once for a layer that attends several times
+            forward.projections[awaited.place] = Output(paths, known.d_value)
 
 
 def settle(forward: Forward) -> None:

@@ -10,23 +10,28 @@ from __future__ import annotations
 from torch import nn
 
 from headscope.live.seeing.readers import deberta
-from headscope.live.seeing.readers.positions import BLOOM, FALCON, MPNET, MPT, ROFORMER, WRITTEN_OUT
+from headscope.live.seeing.readers.positions import BLIP, BLOOM, FALCON, MPNET, MPT, ROFORMER, WRITTEN_OUT
 from headscope.live.seeing.readers.reading import Reader
 
 READERS = {
     f"transformers.models.{name}": reader
     for name, reader in {
+        "blip.modeling_blip.BlipAttention": BLIP,
+        "blip.modeling_blip_text.BlipTextSelfAttention": WRITTEN_OUT,
         "bloom.modeling_bloom.BloomAttention": BLOOM,
         "deberta.modeling_deberta.DisentangledSelfAttention": deberta.READER,
         "deberta_v2.modeling_deberta_v2.DisentangledSelfAttention": deberta.READER_V2,
         "falcon.modeling_falcon.FalconAttention": FALCON,
         "flava.modeling_flava.FlavaSelfAttention": WRITTEN_OUT,
+        "git.modeling_git.GitSelfAttention": WRITTEN_OUT,
+        "lxmert.modeling_lxmert.LxmertAttention": WRITTEN_OUT,
         "megatron_bert.modeling_megatron_bert.MegatronBertSelfAttention": WRITTEN_OUT,
         "mpnet.modeling_mpnet.MPNetSelfAttention": MPNET,
         "mpt.modeling_mpt.MptAttention": MPT,
         "rembert.modeling_rembert.RemBertSelfAttention": WRITTEN_OUT,
         "roformer.modeling_roformer.RoFormerSelfAttention": ROFORMER,
         "tapas.modeling_tapas.TapasSelfAttention": WRITTEN_OUT,
+        "vilt.modeling_vilt.ViltSelfAttention": WRITTEN_OUT,
         "visual_bert.modeling_visual_bert.VisualBertSelfAttention": WRITTEN_OUT,
     }.items()
 }

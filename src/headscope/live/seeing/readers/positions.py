@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from headscope.live.masks.analyst import RawMask
-from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, cache_of, cached, heads_of
+from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, cache_of, cached, heads_of, other_states
 
 
 def read_mpnet(module: Any, arguments: Arguments, run: RunPart) -> Reading:
@@ -41,8 +41,7 @@ def read_written_out(module: Any, arguments: Arguments, run: RunPart, positions:
 
     With `positions`, RoFormer's, queries and keys (and values, with rotary_value) are rotated by them.
     """
-    d_head, hidden = module.attention_head_size, arguments["hidden_states"]
-    other = arguments.get("encoder_hidden_states")
+    d_head, hidden, other = module.attention_head_size, arguments["hidden_states"], other_states(arguments)
     seen = hidden if other is None else other
     inputs = ((module.query, hidden), (module.key, seen), (module.value, seen))
     q, k, v = (heads_of(run(part, x), d_head) for part, x in inputs)
@@ -52,11 +51,23 @@ def read_written_out(module: Any, arguments: Arguments, run: RunPart, positions:
         q, k, *turned = module.apply_rotary_position_embeddings(positions, q, k, *values)
         v = turned[0] if turned else v
     k, v = cached(module, arguments, k, v, cross=other is not None)
-    mask, stage = RawMask.added(arguments["attention_mask"]), "rotated" if rotated else "projected"
+    its_own = other is not None and "encoder_attention_mask" in arguments
+    mask = RawMask.added(arguments["encoder_attention_mask" if its_own else "attention_mask"])
+    stage = "rotated" if rotated else "projected"
     return Reading(q, k, v, scale=d_head**-0.5, mask=mask, cross=other is not None, stage=stage)
 
 
 WRITTEN_OUT = Reader(read_written_out)
+
+
+def read_blip(module: Any, arguments: Arguments, run: RunPart) -> Reading:
+    """Read a call of BlipAttention, of images: one matrix makes queries, keys and values."""
+    fused = run(module.qkv, arguments["hidden_states"])
+    q, k, v = (heads_of(part, module.head_dim) for part in fused.chunk(3, -1))
+    return Reading(q, k, v, scale=module.scale, mask=RawMask.added(arguments.get("attention_mask")))
+
+
+BLIP = Reader(read_blip, projection="projection")
 
 
 def read_roformer(module: Any, arguments: Arguments, run: RunPart) -> Reading:

@@ -91,6 +91,12 @@ class ByName(dict[str, Any]):
         )
 
 
+def other_states(arguments: Arguments) -> torch.Tensor | None:
+    """The hidden states of another sequence that a call's keys are made of; None in self-attention."""
+    other = arguments.get("encoder_hidden_states", arguments.get("context"))
+    return None if other is arguments["hidden_states"] else other
+
+
 def cache_of(arguments: Arguments) -> Any:
     """The cache among a call's arguments, whatever its name; None without one."""
     return next((x for x in arguments.values() if hasattr(x, "get_seq_length")), None)
