@@ -32,7 +32,7 @@ from largest import Largest
 from products import in_turn
 
 NO_FLEX = ("SplinterModel", "LayoutLMModel", "MarkupLMModel", "DPRQuestionEncoder", "GPT2Model", "GPTBigCodeModel")
-NO_FLEX += ("StableLmModel", "MiMoV2FlashModel", "SwitchTransformersModel", "BeitModel")
+NO_FLEX += ("StableLmModel", "MiMoV2FlashModel", "SwitchTransformersModel", "BeitModel", "GitModel")
 SINKS = ("GptOssModel", "FlintModel", "OpenAIPrivacyFilterModel")
 WHOLE = ("BertModel", "LlamaModel", "Gemma2Model")
 ONE_ROW = ("T5Model", "MT5Model", "UMT5Model")
