@@ -22,7 +22,7 @@ from torch import nn
 from transformers import AutoTokenizer, BertModel
 
 import headscope
-from families import BY_NAME, DECODER, TEXT, Family, built
+from families import BY_NAME, DECODER, SLIDING, TEXT, Family, built
 from headscope import live
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import InputError, MissingExtraError, NoteWarning, UnsupportedError, install
@@ -89,6 +89,24 @@ def test_verify_runs_the_model_twice(name: str) -> None:
         assert len(passes) == 1 + len(tokens)
     assert model.config.to_dict() == config
     assert model.config._attn_implementation == "sdpa"
+
+
+UNLIKE = {
+    "GraniteSWAAttention returns other weights than it applies": Family("GraniteSWAModel", SLIDING),
+    "the model's eager attention fails: The size of tensor a (4) must match the size of tensor b (2)": Family(
+        "UnlimitedOcrTextModel", {**SLIDING, "layer_types": ["full_attention"] * 2}
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", UNLIKE)
+def test_eager_attention_of_the_library_that_is_not_what_ran(reason: str) -> None:
+    """A sink's share that only its contexts show, and key heads that are shared, which its products don't know."""
+    _, captured, _ = pass_of(UNLIKE[reason])
+    report = captured.traces[1].verify()
+    assert report.agrees, report
+    assert [check.name for check in report.checks] == ["row sums", "module output", "tokens"]
+    assert [name for name, said in report.skipped if reason in said] == ["eager weights"]
 
 
 def two_rows(self: Any, ids: torch.Tensor) -> Any:

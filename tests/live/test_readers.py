@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +18,7 @@ from headscope.live import ablate, capture, checking
 from headscope.live.masks import analyst as masks
 from headscope.live.seeing import inside
 from headscope.live.seeing.readers import deberta
-from headscope.live.seeing.readers.reading import ByName, cache_of
+from headscope.live.seeing.readers.reading import Arguments
 from largest import Largest
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Megatron", "RemBert", "Tapas", "VisualBert", "BlipText")
@@ -303,12 +304,12 @@ def test_a_generation_with_padding_that_is_kept(family: Family) -> None:
 
 def test_a_cache_is_found_under_any_name_and_a_missing_argument_is_named() -> None:
     """transformers 5.24 calls `cache` what was `past_key_values`."""
-    cache = transformers.DynamicCache()
+    cache, given = transformers.DynamicCache(), partial(Arguments, torch.nn.Linear(1, 1))
     for name in ("past_key_values", "layer_past", "cache"):
-        assert cache_of({"hidden_states": torch.zeros(1), "mask": None, name: cache}) is cache
-    assert cache_of({"hidden_states": torch.zeros(1), "cache": None}) is None
+        assert given({"hidden_states": torch.zeros(1), "mask": None, name: cache}).cache is cache
+    assert given({"hidden_states": torch.zeros(1), "cache": None}).cache is None
     with pytest.raises(UnsupportedError, match=r"Linear has no argument 'alibi'; it has hidden_states"):
-        ByName(torch.nn.Linear(1, 1), {"hidden_states": torch.zeros(1)})["alibi"]
+        given({"hidden_states": torch.zeros(1)})["alibi"]
 
 
 def test_sdpa_has_no_soft_cap() -> None:

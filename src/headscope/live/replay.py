@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from headscope.attention.precision import exact_products
-from headscope.errors import HeadscopeError
+from headscope.errors import HeadscopeError, UnsupportedError, first_line
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.captured import Watching, feed
 from headscope.live.hooks import drawing
@@ -70,6 +70,7 @@ class _PassedWeights(Consumer):
         if call.weights is None or (call.turn, *call.weights.shape[2:]) != (self.source.turn, *cut.sizes):
             return
         self.layers.add(call.layer)
+        _refuse_unapplied(call, cut.row)
         cells, q, k = (x[cut.row].float().cpu().numpy() for x in (call.weights, call.q, call.k))
         if len(cut.queries) < cut.sizes[0]:
             cells, q = (x.take(cut.queries, axis=1) for x in (cells, q))
@@ -77,6 +78,23 @@ class _PassedWeights(Consumer):
             cells, k = cells.take(cut.keys, axis=2), k.take(cut.keys, axis=1)
         heads = list(self.trace.head_numbers(call.layer))
         self.see(call.layer, cells[heads], q[heads], k[[head * len(k) // len(q) for head in heads]])
+
+
+def _refuse_unapplied(call: Call, row: int) -> None:
+    """Refuse weights that a module returns, and whose products with the values are not its contexts.
+
+    Raises:
+        UnsupportedError: they aren't, as where a module takes a sink's share off the contexts alone.
+    """
+    assert call.weights is not None
+    weights, context = call.weights[row].float(), call.context[row].float()
+    v = call.v[row].float().repeat_interleave(len(weights) // len(call.v[row]), 0)
+    if bool(((weights @ v - context).abs() > (4 * call.eps + 1e-5) * (weights.abs() @ v.abs())).any()):
+        raise UnsupportedError(
+            f"{type(call.module).__name__} returns other weights than it applies",
+            where=call.path,
+            advice="compare the contexts",
+        )
 
 
 @contextmanager
@@ -141,6 +159,8 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
             called(*source.args, **source.kwargs, **_asking_for_weights(called, source.kwargs))
     except HeadscopeError as error:
         return error.found
+    except OTHER_SIZES as error:  # some classes have an eager attention that can't run as they are set
+        return f"the model's eager attention fails: {first_line(error)}"
     missing = sorted(set(trace.numbers) - consumer.layers)
     return f"eager attention returned no weights in layers {missing}" if missing else ""
 

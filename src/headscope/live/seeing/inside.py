@@ -32,7 +32,7 @@ from headscope.live.seeing.observed import deliver_read
 from headscope.live.seeing.operators import Unwatched
 from headscope.live.seeing.parts import Ran
 from headscope.live.seeing.readers import reader_of
-from headscope.live.seeing.readers.reading import ByName, Reader, Reading, cache_of, dropout_of, other_states
+from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, dropout_of
 from headscope.live.sessions import covering, heads_to_silence, recording, register_call
 from headscope.live.silencing import silence
 
@@ -60,7 +60,7 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
         module, *args, **{name: x for name, x in kwargs.items() if name in signature.parameters}
     )
     bound.apply_defaults()
-    arguments = ByName(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
+    arguments = Arguments(module, {**bound.arguments, **kwargs})  # also those that a decorator renames
     with Unwatched(), torch.no_grad(), _brought_back(module, output[0].device):
         reading = reader.read(module, arguments, partial(_output_of, runs))
         if reading is None:
@@ -105,17 +105,17 @@ def _brought_back(module: nn.Module, device: torch.device) -> Iterator[None]:
             part._parameters[name] = parameter
 
 
-def _asking(arguments: dict[str, Any]) -> torch.Tensor:
+def _asking(arguments: Arguments) -> torch.Tensor:
     """(batch, queries, d): the hidden states that queries are made of."""
     states: torch.Tensor = arguments["hidden_states"]
     return states if arguments.get("query_states") is None else arguments["query_states"]
 
 
-def _tokens(arguments: dict[str, Any], reading: Reading) -> Followed:
+def _tokens(arguments: Arguments, reading: Reading) -> Followed:
     """The tokens of queries and keys: those of the hidden states that they are made of; none for cached keys."""
     states = arguments["hidden_states"]
     if reading.cross:
-        states = other_states(arguments) if cache_of(arguments) is None else None
+        states = arguments.seen if arguments.cache is None else None
     queries, keys = following.tokens_of(_asking(arguments), states, 0, 1)
     if keys is not None:
         keys = np.pad(keys, ((0, 0), (reading.k.shape[2] - keys.shape[1], 0)), constant_values=NOTHING)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from headscope.live.masks.analyst import RawMask
-from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, cache_of, cached, heads_of, other_states
+from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, RunPart, cached, heads_of
 
 
 def read_mpnet(module: Any, arguments: Arguments, run: RunPart) -> Reading:
@@ -41,7 +41,7 @@ def read_written_out(module: Any, arguments: Arguments, run: RunPart, positions:
 
     With `positions`, RoFormer's, queries and keys (and values, with rotary_value) are rotated by them.
     """
-    d_head, hidden, other = module.attention_head_size, arguments["hidden_states"], other_states(arguments)
+    d_head, hidden, other = module.attention_head_size, arguments["hidden_states"], arguments.seen
     seen = hidden if other is None else other
     inputs = ((module.query, hidden), (module.key, seen), (module.value, seen))
     q, k, v = (heads_of(run(part, x), d_head) for part, x in inputs)
@@ -132,8 +132,7 @@ def read_mpt(module: Any, arguments: Arguments, run: RunPart) -> Reading:
         fused = fused.clamp(min=-module.clip_qkv, max=module.clip_qkv)
     q, k, v = (heads_of(part, module.head_dim) for part in fused.chunk(3, -1))
     k, v = cached(module, arguments, k, v)
-    cache = cache_of(arguments)
-    queries = q.shape[2] + (0 if cache is None else cache.get_seq_length())
+    queries = q.shape[2] + (0 if arguments.cache is None else arguments.cache.get_seq_length())
     mask, bias = arguments["attention_mask"], arguments["position_bias"]
     if bias is not None:
         bias = bias[None, :, max(0, bias.shape[1] - queries) :, max(0, bias.shape[2] - k.shape[2]) :]

@@ -14,8 +14,32 @@ from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.masks.analyst import RawMask
 
-Arguments = Mapping[str, Any]
-"""The arguments of a module's forward by name, with defaults filled in."""
+
+class Arguments(dict[str, Any]):
+    """The arguments of a call by name, defaults filled in; one that the library's class doesn't have is refused."""
+
+    def __init__(self, module: nn.Module, by_name: Mapping[str, Any]) -> None:
+        super().__init__(by_name)
+        self.module = module
+
+    def __missing__(self, name: str) -> Any:
+        raise UnsupportedError(
+            f"{type(self.module).__name__} has no argument {name!r}; it has {', '.join(self)}",
+            where=f"{type(self.module).__module__} (transformers {version('transformers')})",
+            advice="install a version of transformers that headscope is tested with (see .ci/constraints.txt)",
+        )
+
+    @property
+    def seen(self) -> torch.Tensor | None:
+        """The hidden states of another sequence that keys are made of; None in self-attention."""
+        other = self.get("encoder_hidden_states", self.get("context"))
+        return None if other is self["hidden_states"] else other
+
+    @property
+    def cache(self) -> Any:
+        """The cache, whatever its name; None without one."""
+        return next((x for x in self.values() if hasattr(x, "get_seq_length")), None)
+
 
 RunPart = Callable[[Any, torch.Tensor], torch.Tensor]
 """Applies a part of the module to an input: with the output that it had in this call, if it had this input."""
@@ -76,37 +100,11 @@ def heads_of(x: torch.Tensor, d_head: int) -> torch.Tensor:
     return x.reshape(*x.shape[:-1], -1, d_head).transpose(1, 2)
 
 
-class ByName(dict[str, Any]):
-    """The arguments of a call by name; one that the installed library's class doesn't have is refused."""
-
-    def __init__(self, module: nn.Module, arguments: Arguments) -> None:
-        super().__init__(arguments)
-        self.module = module
-
-    def __missing__(self, name: str) -> Any:
-        raise UnsupportedError(
-            f"{type(self.module).__name__} has no argument {name!r}; it has {', '.join(self)}",
-            where=f"{type(self.module).__module__} (transformers {version('transformers')})",
-            advice="install a version of transformers that headscope is tested with (see .ci/constraints.txt)",
-        )
-
-
-def other_states(arguments: Arguments) -> torch.Tensor | None:
-    """The hidden states of another sequence that a call's keys are made of; None in self-attention."""
-    other = arguments.get("encoder_hidden_states", arguments.get("context"))
-    return None if other is arguments["hidden_states"] else other
-
-
-def cache_of(arguments: Arguments) -> Any:
-    """The cache among a call's arguments, whatever its name; None without one."""
-    return next((x for x in arguments.values() if hasattr(x, "get_seq_length")), None)
-
-
 def cached(
     module: Any, arguments: Arguments, k: torch.Tensor, v: torch.Tensor, *, cross: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A call's keys and values: those in its cache, which the module has already updated, if it was given one."""
-    cache = cache_of(arguments)
+    cache = arguments.cache
     if cache is None:
         return k, v
     if hasattr(cache, "cross_attention_cache"):
