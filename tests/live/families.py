@@ -61,6 +61,7 @@ REGIONS = {
     "visual_pos": torch.linspace(0, 1, 40).view(2, 5, 4),
 }
 GIT = {**LONGER, "vision_config": {**VISION, "num_hidden_layers": 1}}
+XLM = {"vocab_size": 99, "emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 32}
 CACHE = "cache" if "cache" in inspect.signature(transformers.LlamaModel.forward).parameters else "past_key_values"
 """The argument of a decoder for its cache; it has the short name since transformers 5.24."""
 
@@ -306,6 +307,7 @@ FAMILIES = [
             ({"new_decoder_architecture": True, "num_kv_heads": 2}, "grouped queries"),
         )
     ),
+    *(Family(name, XLM) for name in ("XLMModel", "FlaubertModel")),
 ]
 """The architectures whose every weight is compared with transformers' eager attention."""
 

@@ -22,7 +22,7 @@ from headscope.live.seeing.readers.reading import Arguments
 from largest import Largest
 
 NAMES = ("Deberta", "MPNet", "RoFormer", "Megatron", "RemBert", "Tapas", "VisualBert", "BlipText")
-NAMES += ("Bloom", "Mpt", "Falcon")
+NAMES += ("XLMModel", "Flaubert", "Bloom", "Mpt", "Falcon")
 READ = [family for family in FAMILIES if family.name.startswith(NAMES)]
 WITH_TERMS = [family for family in FAMILIES if family.name.startswith((*NAMES, "Gemma2", "GptOss", "T5", "UMT5"))]
 
@@ -60,7 +60,7 @@ def test_terms_are_tables_and_every_check_agrees(family: Family) -> None:
 def test_silenced_heads(family: Family, way: str) -> None:
     """Silencing head 1 of layer 1 is the same as changing what its projection is given."""
     model, inputs = family.build(), family.inputs(padded=True)
-    names = ("attention.output.dense", "attn.o", "self_attention.dense", "attn.out_proj")
+    names = ("attention.output.dense", "attn.o", "self_attention.dense", "attn.out_proj", "out_lin")
     linear = [part for name, part in model.named_modules() if name.endswith(names)][1]
     heads = getattr(model.config, "num_attention_heads", 4)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import nn
 
 from headscope.live.seeing.readers import deberta
-from headscope.live.seeing.readers.positions import BLIP, BLOOM, FALCON, MPNET, MPT, ROFORMER, WRITTEN_OUT
+from headscope.live.seeing.readers.positions import BLIP, BLOOM, FALCON, MPNET, MPT, ROFORMER, WRITTEN_OUT, XLM
 from headscope.live.seeing.readers.reading import Reader
 
 READERS = {
@@ -22,6 +22,7 @@ READERS = {
         "deberta.modeling_deberta.DisentangledSelfAttention": deberta.READER,
         "deberta_v2.modeling_deberta_v2.DisentangledSelfAttention": deberta.READER_V2,
         "falcon.modeling_falcon.FalconAttention": FALCON,
+        "flaubert.modeling_flaubert.MultiHeadAttention": XLM,
         "flava.modeling_flava.FlavaSelfAttention": WRITTEN_OUT,
         "git.modeling_git.GitSelfAttention": WRITTEN_OUT,
         "lxmert.modeling_lxmert.LxmertAttention": WRITTEN_OUT,
@@ -33,6 +34,7 @@ READERS = {
         "tapas.modeling_tapas.TapasSelfAttention": WRITTEN_OUT,
         "vilt.modeling_vilt.ViltSelfAttention": WRITTEN_OUT,
         "visual_bert.modeling_visual_bert.VisualBertSelfAttention": WRITTEN_OUT,
+        "xlm.modeling_xlm.MultiHeadAttention": XLM,
     }.items()
 }
 """Name of a class -> its reader."""

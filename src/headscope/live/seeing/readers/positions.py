@@ -60,6 +60,18 @@ def read_written_out(module: Any, arguments: Arguments, run: RunPart, positions:
 WRITTEN_OUT = Reader(read_written_out)
 
 
+def read_xlm(module: Any, arguments: Arguments, run: RunPart) -> Reading:
+    """Read a call of the MultiHeadAttention of XLM and FlauBERT."""
+    parts, d_head = (module.q_lin, module.k_lin, module.v_lin), module.head_dim
+    q, k, v = (heads_of(run(part, arguments["hidden_states"]), d_head) for part in parts)
+    k, v = cached(module, arguments, k, v)
+    allowed = arguments["attention_mask"].reshape(len(q), 1, -1, k.shape[2]) != 0
+    return Reading(q, k, v, scale=d_head**-0.5, mask=RawMask.filled(allowed))
+
+
+XLM = Reader(read_xlm, projection="out_lin")
+
+
 def read_blip(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of BlipAttention, of images: one matrix makes queries, keys and values."""
     fused = run(module.qkv, arguments["hidden_states"])

@@ -14,12 +14,15 @@ from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
 from headscope.live.masks.analyst import RawMask
 
+SYNONYMS = {"input": "hidden_states", "mask": "attention_mask", "context": "encoder_hidden_states"}
+"""Names of arguments in some classes -> those that most have."""
+
 
 class Arguments(dict[str, Any]):
     """The arguments of a call by name, defaults filled in; one that the library's class doesn't have is refused."""
 
     def __init__(self, module: nn.Module, by_name: Mapping[str, Any]) -> None:
-        super().__init__(by_name)
+        super().__init__({SYNONYMS.get(name, name): x for name, x in by_name.items()})
         self.module = module
 
     def __missing__(self, name: str) -> Any:
@@ -32,7 +35,7 @@ class Arguments(dict[str, Any]):
     @property
     def seen(self) -> torch.Tensor | None:
         """The hidden states of another sequence that keys are made of; None in self-attention."""
-        other = self.get("encoder_hidden_states", self.get("context"))
+        other = self.get("encoder_hidden_states")
         return None if other is self["hidden_states"] else other
 
     @property
@@ -109,7 +112,7 @@ def cached(
         return k, v
     if hasattr(cache, "cross_attention_cache"):
         cache = cache.cross_attention_cache if cross else cache.self_attention_cache
-    held = cache.layers[module.layer_idx]
+    held = cache.layers[module.layer_id if hasattr(module, "layer_id") else module.layer_idx]
     return held.keys, held.values
 
 
