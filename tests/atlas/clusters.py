@@ -72,7 +72,7 @@ def running_cluster() -> Iterator[Cluster]:
     os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_gcs_server_port_wait_time_s": str(PATIENCE)}
     cluster = Cluster()
     try:
-        add_node(cluster, include_dashboard=False)
+        add_node(cluster, include_dashboard=False, include_log_monitor=False, no_monitor=True)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         yield cluster
     finally:

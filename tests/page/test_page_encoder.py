@@ -250,11 +250,10 @@ def test_the_tables_are_the_librarys(request: pytest.FixtureRequest) -> None:
     assert TABLES.read_text(encoding="utf-8") == typescript()
 
 
-@pytest.mark.parametrize("each", [5, pytest.param(1, marks=pytest.mark.slow)], ids=["a fifth", "all"])
-def test_hostile_texts_with_the_bundled_vocabulary(page: Page, each: int) -> None:
+def test_hostile_texts_with_the_bundled_vocabulary(page: Page) -> None:
     tokenizer = hs.open().tokenizer
     texts, expected = [], []
-    for text in hostile_texts()[::each]:
+    for text in hostile_texts():
         try:
             encoded = tokenizer.encode(text)
         except hs.InputError:  # no tokens
@@ -262,7 +261,7 @@ def test_hostile_texts_with_the_bundled_vocabulary(page: Page, each: int) -> Non
         texts.append(text)
         spans = [None if span is None else list(span) for span in encoded.spans]
         expected.append([list(encoded.ids), list(encoded.tokens), list(encoded.words), spans])
-    assert len(texts) > 0.99 * TEXTS / each
+    assert len(texts) > 0.99 * TEXTS
     found = answered(
         page,
         "(texts) => texts.map((text) => wordpiece.encode(text)).map((e) => [e.ids, e.tokens, e.words, e.spans])",

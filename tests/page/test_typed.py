@@ -69,6 +69,13 @@ def desk(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
+@pytest.fixture(scope="module")
+def minilm_desk(browser: Browser, minilm: hs.Model) -> Iterator[Page]:
+    page = desk_of(browser, minilm)
+    yield page
+    page.close()
+
+
 def write(page: Page, text: str, box: int = 0) -> None:
     page.fill(f"[data-test=live-text-{box}]", text)
 
@@ -483,11 +490,13 @@ def test_the_page_is_the_same_each_time() -> None:
         ),
     ],
 )
-def test_findings_of_typed_text(desk: Page, browser: Browser, name: str, text: str, pair: str | None) -> None:
+def test_findings_of_typed_text(
+    desk: Page, request: pytest.FixtureRequest, name: str, text: str, pair: str | None
+) -> None:
     """Those that Python has, with its numbers and sentences; without what a link brings, and heads that are alike."""
     model, atol = hs.open(name), 1e-4 if pair is None else 1e-3  # MiniLM's page has fp16
     if pair is not None:
-        desk = desk_of(browser, model)
+        desk = request.getfixturevalue("minilm_desk")
     view = view_of(b64decode(desk.evaluate(BASE64, [text, pair])))
     expected = [one.as_dict() for one in model.trace(text, pair).findings() if one.kind != "alike"]
     assert {"link", "previous", "next", "sink"} <= {one["kind"] for one in expected}
@@ -503,7 +512,9 @@ def test_findings_of_typed_text(desk: Page, browser: Browser, name: str, text: s
 
 
 @pytest.mark.slow
-def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_path: Path) -> None:
+def test_minilm_answers_and_says_what_a_cosine_is_made_of(
+    browser: Browser, minilm: hs.Model, minilm_desk: Page, tmp_path: Path
+) -> None:
     """Two sentences: the vectors are those of the paper's formula in fp64, and each word's share of the cosine."""
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -513,7 +524,7 @@ def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_
         "A dog was too weary to walk over the road.",
     )
     file = tmp_path / "minilm.html"
-    file.write_bytes(typed_page(hs.open(str(MINILM)))[0])
+    file.write_bytes(typed_page(minilm)[0])
     tokenizer = AutoTokenizer.from_pretrained(MINILM)
     model = AutoModel.from_pretrained(MINILM).eval()
     states = []
@@ -522,9 +533,8 @@ def test_minilm_answers_and_says_what_a_cosine_is_made_of(browser: Browser, tmp_
             states.append(model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].double().numpy())
     vectors = [x.mean(0) for x in states]
     length = np.linalg.norm(vectors[0]) * np.linalg.norm(vectors[1])
-    page = desk_of(browser, hs.open(str(MINILM)))
-    found = answered(page, "(texts) => desk.cosine(...texts.map((text) => desk.trace({ text }).id))", list(texts))
-    page.close()
+    cosine = "(texts) => desk.cosine(...texts.map((text) => desk.trace({ text }).id))"
+    found = answered(minilm_desk, cosine, list(texts))
     assert found["cosine"] == pytest.approx(vectors[0] @ vectors[1] / length, abs=1e-4)
     for side in (0, 1):
         shares = states[side] @ vectors[1 - side] / len(states[side]) / length
