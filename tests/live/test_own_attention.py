@@ -668,6 +668,27 @@ def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
             model(x)
 
 
+def test_kernels_of_an_operator_that_nothing_defines_are_no_obstacle() -> None:
+    """As of a compiled library whose Python part failed to load, until that part is there."""
+
+    def defined() -> Any:
+        library = torch.library.Library("halfloaded", "FRAGMENT")
+        library.define("some_attention(Tensor q, Tensor k, Tensor v) -> Tensor")
+        return library
+
+    alone = layer("Alone", lambda self, *qkv: torch.ops.halfloaded.some_attention(*qkv))
+    model, ids = nn.Sequential(nn.Embedding(9, 32), Residual(), alone()), torch.tensor([[1, 8, 3, 2]])
+    library, kernels = defined(), torch.library.Library("halfloaded", "IMPL")
+    kernels.impl("some_attention", lambda q, k, v: (q @ k.mT).softmax(-1) @ v, "CPU")
+    library._destroy()
+    assert "halfloaded::some_attention" in torch._C._dispatch_get_all_op_names()
+    assert captured_of(model[:2], ids).trace.ids == (1, 8, 3, 2)
+    library = defined()
+    refused(r"halfloaded::some_attention in 2 \(Alone\)", model, ids)
+    library._destroy()
+    kernels._destroy()
+
+
 def test_a_module_that_the_model_does_not_know_is_listed() -> None:
     class Hiding(Residual):
         """Keeps a layer where named_modules() doesn't find it."""
