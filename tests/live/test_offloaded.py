@@ -233,6 +233,41 @@ def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
             face()
 
 
+class Codes(torch.Tensor):
+    """A weight as torchao quantises it: a tensor whose numbers are in others, with which a Linear can multiply."""
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)  # type: ignore[attr-defined]
+
+    def __init__(self, held: torch.Tensor) -> None:
+        self.held = held
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["held"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].held)
+        if func in (torch.ops.aten.t.default, torch.ops.aten.addmm.default):
+            return func(*(x.held if isinstance(x, Codes) else x for x in args))
+        raise NotImplementedError(func)
+
+
+def test_weights_that_are_tensors_of_tensors_are_refused() -> None:
+    model = plain_bert()
+    dense = model.encoder.layer[1].attention.output.dense
+    dense.weight = nn.Parameter(Codes(dense.weight.detach()), requires_grad=False)
+    trace = captured_of(model, SIX).trace
+    assert trace.verify().agrees
+    assert trace[0, 0].output.shape == (6, 32)
+    with pytest.raises(UnsupportedError, match=r"output\.dense stores packed weights \(Codes\)"):
+        trace[1, 0].output
+    with pytest.raises(UnsupportedError, match=r"output\.dense\.weight is a Codes"):
+        hs.open(model)
+
+
 def test_packed_weights_are_counted() -> None:
     plain = nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(4), nn.Linear(4, 2, bias=False), nn.Embedding(5, 4)).eval()
     described, before = hs.describe(quantised(plain)), hs.describe(plain)

@@ -330,14 +330,26 @@ def _names(patterns: list[str]) -> dict[str, str]:
 def _may_read(module: nn.Module) -> bool:
     """Return True if a module may be part of an output projection.
 
-    These are nn.Linear, quantised or not; transformers' Conv1D, which stores W rather than W^T; and modules that have
-    one of these and parameters of their own, as adapters do.
+    These are Linears, and modules that have one and numbers of their own, as adapters do.
     """
-    if isinstance(module, nn.Linear) or is_conv1d(module) or packs_linear(module):
-        return True
-    if not module._modules or all(parameter is None for parameter in module._parameters.values()):
-        return False
-    return any(isinstance(child, nn.Linear) or is_conv1d(child) for child in module.children())
+    return is_linear(module) or (_has_numbers(module) and any(map(is_linear, module.children())))
+
+
+def _has_numbers(module: nn.Module) -> bool:
+    """Return True if parameters or buffers are a module's own, or in a ParameterDict or the like."""
+    own = (*module._parameters.values(), *module._buffers.values())
+    holders = (child for child in module.children() if type(child).forward is nn.Module.forward)
+    return any(numbers is not None for numbers in own) or any(map(_has_numbers, holders))
+
+
+def is_idle(module: nn.Module) -> bool:
+    """Return True for an adapter of peft that is switched off, or is part of the weight that it stands around."""
+    return any(getattr(module, name, None) is True for name in ("disable_adapters", "merged"))
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Return True for nn.Linear, quantised or not, and transformers' Conv1D, which stores W rather than W^T."""
+    return isinstance(module, nn.Linear) or is_conv1d(module) or packs_linear(module)
 
 
 def packs_linear(module: nn.Module) -> bool:
