@@ -8,9 +8,11 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import make_dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -31,7 +33,7 @@ import headscope as hs
 from families import BY_NAME, DECODER, Family, built
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.plan.classes import kind_of
+from headscope.live.plan.classes import calls_sdpa, kind_of
 from headscope.live.seeing import sdpa_watch
 from headscope.live.seeing.operators import KEY
 
@@ -259,6 +261,21 @@ class Choices:
     __slots__ = ("flex_attention",)
 
 
+class Chosen(NamedTuple):
+    """The same, as a named tuple."""
+
+    flex_attention: bool = False
+
+
+RECORDS = [
+    Choices,
+    Chosen,
+    make_dataclass("Plain", [("flex_attention", bool, False)]),
+    make_dataclass("Frozen", [("scaled_dot_product_attention", bool, False)], frozen=True, order=True, slots=True),
+    attrs.make_class("Made", {"flex_attention": attrs.field(default=False)}, slots=True),
+]
+
+
 class Names(nn.Module):
     """A linear layer with attributes that are called as PyTorch's attention; Python 3.13 lists them in its class."""
 
@@ -273,6 +290,40 @@ class Names(nn.Module):
 
 def test_names_of_attributes_are_not_calls() -> None:
     assert not kind_of(Names).calls_sdpa
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_fields_of_a_record_are_not_calls(record: Any) -> None:
+    assert not kind_of(layer("Reads", lambda self, *qkv: qkv[0] if record else qkv[1])).calls_sdpa
+    module = nn.Linear(8, 8)
+    module.record, module.choices = record, record()
+    assert not calls_sdpa(module)
+
+
+def test_what_a_record_holds_may_be_called() -> None:
+    holds = make_dataclass("Holds", [("kernel", Any, sdpa)])
+    assert kind_of(layer("Calls", lambda self, *qkv: holds().kernel(*qkv))).calls_sdpa
+
+
+class Unlisted(list[Any]):
+    """As pandas' FrozenList: what adds it to a list raises."""
+
+    def __radd__(self, other: Any) -> Any:
+        raise TypeError("'Unlisted' does not support mutable operations")
+
+
+class Lazy(dict[str, Any]):
+    """As transformers' mapping of configs to models: its values import all of them."""
+
+    def values(self) -> Any:
+        raise AssertionError("all models would be imported")
+
+
+@pytest.mark.parametrize("table", [Unlisted([sdpa]), Lazy(attend=sdpa)], ids=["list", "dict"])
+def test_tables_that_do_not_behave_as_tables(table: Any) -> None:
+    attend = layer("InTable", lambda self, *qkv: table[0 if isinstance(table, list) else "attend"](*qkv))
+    captured = captured_of(attend().eval(), torch.randn(1, 5, 32))
+    assert captured.trace.numbers == (0,)
 
 
 def test_a_model_that_was_changed_before_the_block_opened() -> None:
