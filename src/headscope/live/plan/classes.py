@@ -43,7 +43,7 @@ MOST_ENTRIES = 256
 """Containers that may keep functions, and the number of entries that are examined: a vocabulary has more."""
 
 NAMES_OF_ATTRIBUTES = ("__static_attributes__", "__match_args__", "__slots__", "_fields", "__annotate_func__")
-"""What only names a class's attributes: tables, the first one since Python 3.13, and what makes one, since 3.14."""
+"""Tables that only name a class's attributes, the first one since Python 3.13, and what makes one, since 3.14."""
 
 RECORDS = ("__dataclass_fields__", "__attrs_attrs__", "_field_defaults")
 MADE_FOR_RECORDS = {*vars(object), "__getstate__", "__setstate__", "_replace"}
