@@ -212,7 +212,8 @@ def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
     captured = captured_of(model, SIX)
     trace, report = captured.trace, captured.trace.verify()
     assert report.agrees
-    assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+    assert trace.ids == tuple(SIX[0].tolist())
+    assert [check.name for check in report.checks] == ["row sums", "module output", "tokens", "weights (eager)"]
     assert not any("training" in str(skipped) for skipped in report.skipped)
     eager = copy.deepcopy(model)
     eager.set_attn_implementation("eager")  # type: ignore[operator]
