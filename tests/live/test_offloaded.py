@@ -17,6 +17,7 @@ import torch
 from comparing import captured_of, own, tokenizer
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
+from torch.testing._internal.two_tensor import TwoTensor
 
 import headscope as hs
 from families import BY_NAME, TEXT, Family, built
@@ -267,6 +268,20 @@ def test_weights_that_are_tensors_of_tensors_are_refused() -> None:
         trace[1, 0].output
     with pytest.raises(UnsupportedError, match=r"output\.dense\.weight is a Codes"):
         hs.open(model)
+
+
+@pytest.mark.parametrize("silenced", [False, True])
+def test_activations_that_are_tensors_of_tensors_are_refused(silenced: bool) -> None:
+    """As optimum-quanto quantises them."""
+    model = plain_bert()
+    for part in ("query", "key", "value"):
+        linear = getattr(model.encoder.layer[1].attention.self, part)
+        linear.register_forward_hook(lambda module, args, output: TwoTensor(output, output))
+    block = ablate(model, {(1, 0)}) if silenced else capture(model)
+    message = "BertSelfAttention attends with tensors of class TwoTensor"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message) as raised, block:
+        model(SIX)
+    assert raised.value.where == "encoder.layer.1.attention.self"
 
 
 def test_packed_weights_are_counted() -> None:
