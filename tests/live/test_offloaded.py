@@ -278,7 +278,7 @@ def test_activations_that_are_tensors_of_tensors_are_refused(silenced: bool) -> 
         linear = getattr(model.encoder.layer[1].attention.self, part)
         linear.register_forward_hook(lambda module, args, output: TwoTensor(output, output))
     block = ablate(model, {(1, 0)}) if silenced else capture(model)
-    message = "BertSelfAttention attends with tensors of class TwoTensor"
+    message = "BertSelfAttention attends with a TwoTensor"
     with torch.no_grad(), pytest.raises(UnsupportedError, match=message) as raised, block:
         model(SIX)
     assert raised.value.where == "encoder.layer.1.attention.self"

@@ -72,7 +72,7 @@ def run_observed(
     query, key, value = tensors
     if any(map(is_wrapped, tensors)):
         raise UnsupportedError(
-            f"{type(module).__name__} attends with tensors of class {type(query).__name__}, with numbers in others",
+            f"{type(module).__name__} attends with a {type(query).__name__}, whose numbers are in other tensors",
             where=seats[0].session.plan.paths[id(module)],
             advice="capture the model before its activations are quantised",
         )
