@@ -350,7 +350,7 @@ def _may_read(module: nn.Module) -> bool:
 def _has_numbers(module: nn.Module) -> bool:
     """Return True if parameters or buffers are a module's own, or in a ParameterDict or the like."""
     own = (*module._parameters.values(), *module._buffers.values())
-    holders = (child for child in module.children() if type(child).forward is nn.Module.forward)
+    holders = (one for one in module.children() if getattr(type(one), "forward", None) is nn.Module.forward)
     return any(numbers is not None for numbers in own) or any(map(_has_numbers, holders))
 
 
