@@ -307,6 +307,15 @@ def test_a_tile_of_any_queries_and_keys(kind: str, sizes: tuple[int, int]) -> No
     np.testing.assert_allclose(scores(q[2:3], k[1:2], scale=0.3, terms=terms.of_head(2)), expected[2:3], atol=1e-12)
 
 
+def test_terms_of_a_head_are_views_and_those_of_heads_in_their_order() -> None:
+    terms = made("all", 5, 5)[-1]
+    for name in TABLES:
+        table, one, two = (getattr(each, name) for each in (terms, terms.of_head(2), terms.of_heads([2, 0])))
+        np.testing.assert_array_equal(one, table[2:3])
+        assert np.shares_memory(one, table)
+        np.testing.assert_array_equal(two, np.stack([table[2], table[0]]))
+
+
 HIDING = ("everything", "left window", "keys", "no key")
 
 

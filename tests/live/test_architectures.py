@@ -8,7 +8,7 @@ import pkgutil
 import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -267,6 +267,34 @@ def with_numbers(base: nn.Linear) -> Any:
     return own(lambda self, x: self.base(x) + x @ self.down @ self.up, base=base, down=down, up=up)
 
 
+def held(base: nn.Linear, holder: Callable[[list[nn.Parameter]], nn.Module]) -> Any:
+    """The same, with the parameters in a module that computes nothing, as in peft's LoHa, VeRA, FourierFT, …"""
+    numbers = [nn.Parameter(torch.randn(*size)) for size in ((base.in_features, 2), (2, base.out_features))]
+    return own(added, base=base, held=holder(numbers))
+
+
+def added(self: Any, x: torch.Tensor) -> torch.Tensor:
+    down, up = self.held.parameters()
+    return self.base(x) + x @ down @ up
+
+
+def nested(numbers: list[nn.Parameter]) -> nn.Module:
+    return nn.ModuleDict({"default": nn.ParameterDict(dict(zip("ab", numbers, strict=True)))})
+
+
+def with_buffer(base: nn.Linear) -> Any:
+    made = own(lambda self, x: self.base(x) + x @ self.more, base=base)
+    made.register_buffer("more", torch.randn(base.in_features, base.out_features))
+    return made
+
+
+def rotated(base: nn.Linear) -> Any:
+    """A Linear that reads rotated contexts; beside it stands its weight, as in peft's OFT, HRA, IA3, …"""
+    made = own(lambda self, x: self.base(x @ self.turn), base=base)
+    made.turn, made.weight = nn.Parameter(torch.randn(base.in_features, base.in_features)), base.weight
+    return made
+
+
 class OwnLinear(nn.Linear):
     """A Linear that does more than a Linear."""
 
@@ -294,6 +322,10 @@ def llama(change: Any) -> tuple[Any, Any]:
     [
         (adapted, "2 modules read the contexts"),
         (with_numbers, "2 modules read the contexts"),
+        (partial(held, holder=nn.ParameterList), "2 modules read the contexts"),
+        (partial(held, holder=nested), "2 modules read the contexts"),
+        (with_buffer, "2 modules read the contexts"),
+        (rotated, r"no Linear reads the contexts .*: layers\.0\.self_attn\.o_proj does"),
         (OwnLinear.of, r"OwnLinear\) overrides forward"),
         (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear reads the contexts"),
     ],
@@ -305,6 +337,20 @@ def test_a_projection_that_is_not_one_matrix_raises(change: Any, message: str) -
     assert caught.value.advice
     assert trace[1, 0].output.shape == (7, model.config.hidden_size)
     assert "view.writes" not in safetensors.numpy.load(page_bytes(trace))
+
+
+@pytest.mark.parametrize("idle", ["disable_adapters", "merged"])
+def test_an_adapter_that_is_idle_leaves_its_linear_the_projection(idle: str) -> None:
+    def change(base: nn.Linear) -> Any:
+        made = held(base, nn.ParameterList)
+        setattr(made, idle, True)
+        made.forward = lambda x: base(x)
+        return made
+
+    model, trace = llama(change)
+    contexts = torch.cat([torch.as_tensor(trace[0, head].context[:]) for head in range(trace.heads)], -1)
+    total = sum(torch.as_tensor(trace[0, head].output[:]) for head in range(trace.heads))
+    torch.testing.assert_close(total, model.layers[0].self_attn.o_proj(contexts), atol=1e-5, rtol=1e-5)
 
 
 def test_when_the_model_is_gone() -> None:

@@ -258,8 +258,22 @@ NAMED = {
         IDS,
         (IDS, torch.arange(LENGTH).expand(3, -1)),
     ),
+    "a quantised Linear of optimum-quanto": Case(
+        lambda self, ids: torch.ops.quanto.qbytes_mm(self.placed(ids), *quantised(self)), IDS
+    ),
     "the same ids in two tables": Case(lambda self, ids: self.words(ids) + self.table[ids], IDS),
 }
+
+
+def quantised(self: Encoder) -> tuple[torch.Tensor, torch.Tensor]:
+    weight = self.layers.layers[0].self_attn.out_proj.weight.detach()
+    return (weight / 0.01).round().to(torch.int8), torch.full((WIDTH, 1), 0.01)
+
+
+@torch.library.custom_op("quanto::qbytes_mm", mutates_args=())
+def qbytes_mm(activations: torch.Tensor, weights: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The operator of optimum-quanto's Linear."""
+    return activations @ (weights * scales).T
 
 
 def added_to_the_first(states: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from comparing import Mixer, Residual, captured_of, own, pass_of, refused, weights_of
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.functional import layer_norm, multi_head_attention_forward, scaled_dot_product_attention
 
 from families import BY_NAME, DECODER, Family
@@ -79,6 +81,33 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
     assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
     torch.testing.assert_close(silenced, expected)
     np.testing.assert_allclose(trace[2].weights[:], weights[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [partial(torch.compile, backend="eager"), checkpoint_wrapper, nn.DataParallel],
+    ids=["compiled", "", "module"],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_wrapped_layers_stay_between_the_others(wrap: Callable[[nn.Module], nn.Module], inside: bool) -> None:
+    x, layers = torch.randn(1, 5, 32), [own(lambda self, x: self.mix(x), mix=Residual()) for _ in range(4)]
+    expected = captured_of(nn.Sequential(*layers), x).trace
+    for at in (0, 2):
+        if inside:
+            layers[at].mix = wrap(layers[at].mix)
+        else:
+            layers[at] = wrap(layers[at])
+    captured = captured_of(nn.Sequential(*layers), x)
+    assert (captured.stacks, captured.trace.numbers) == (("self",), (0, 1, 2, 3))
+    for layer in range(4):
+        np.testing.assert_array_equal(captured.trace[layer].weights[:], expected[layer].weights[:])
+
+
+def test_a_part_that_is_called_module_is_no_wrapper_beside_others() -> None:
+    parts = [{"module": Residual(), "mix": Residual()} for _ in range(2)]
+    model = nn.Sequential(*(own(lambda self, x: self.mix(self.module(x)), **each) for each in parts))
+    traces = captured_of(model, torch.randn(1, 5, 32)).traces
+    assert {trace.stack: trace.numbers for trace in traces} == {"*.module": (0, 1), "*.mix": (0, 1)}
 
 
 def test_shared_layers_are_counted_as_they_run() -> None:

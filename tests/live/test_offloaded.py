@@ -17,6 +17,7 @@ import torch
 from comparing import captured_of, own, tokenizer
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
+from torch.testing._internal.two_tensor import TwoTensor
 
 import headscope as hs
 from families import BY_NAME, TEXT, Family, built
@@ -212,7 +213,8 @@ def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
     captured = captured_of(model, SIX)
     trace, report = captured.trace, captured.trace.verify()
     assert report.agrees
-    assert [check.name for check in report.checks] == ["row sums", "module output", "weights (eager)"]
+    assert trace.ids == tuple(SIX[0].tolist())
+    assert [check.name for check in report.checks] == ["row sums", "module output", "tokens", "weights (eager)"]
     assert not any("training" in str(skipped) for skipped in report.skipped)
     eager = copy.deepcopy(model)
     eager.set_attn_implementation("eager")  # type: ignore[operator]
@@ -231,6 +233,55 @@ def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
     for message, face in refusals.items():
         with pytest.raises(UnsupportedError, match=message):
             face()
+
+
+class Codes(torch.Tensor):
+    """A weight as torchao quantises it: a tensor whose numbers are in others, with which a Linear can multiply."""
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)  # type: ignore[attr-defined]
+
+    def __init__(self, held: torch.Tensor) -> None:
+        self.held = held
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["held"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].held)
+        if func in (torch.ops.aten.t.default, torch.ops.aten.addmm.default):
+            return func(*(x.held if isinstance(x, Codes) else x for x in args))
+        raise NotImplementedError(func)
+
+
+def test_weights_that_are_tensors_of_tensors_are_refused() -> None:
+    model = plain_bert()
+    dense = model.encoder.layer[1].attention.output.dense
+    dense.weight = nn.Parameter(Codes(dense.weight.detach()), requires_grad=False)
+    trace = captured_of(model, SIX).trace
+    assert trace.verify().agrees
+    assert trace[0, 0].output.shape == (6, 32)
+    with pytest.raises(UnsupportedError, match=r"output\.dense stores packed weights \(Codes\)"):
+        trace[1, 0].output
+    with pytest.raises(UnsupportedError, match=r"output\.dense\.weight is a Codes"):
+        hs.open(model)
+
+
+@pytest.mark.parametrize("silenced", [False, True])
+def test_activations_that_are_tensors_of_tensors_are_refused(silenced: bool) -> None:
+    """As optimum-quanto quantises them."""
+    model = plain_bert()
+    for part in ("query", "key", "value"):
+        linear = getattr(model.encoder.layer[1].attention.self, part)
+        linear.register_forward_hook(lambda module, args, output: TwoTensor(output, output))
+    block = ablate(model, {(1, 0)}) if silenced else capture(model)
+    message = "BertSelfAttention attends with a TwoTensor"
+    with torch.no_grad(), pytest.raises(UnsupportedError, match=message) as raised, block:
+        model(SIX)
+    assert raised.value.where == "encoder.layer.1.attention.self"
 
 
 def test_packed_weights_are_counted() -> None:

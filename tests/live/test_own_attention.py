@@ -8,9 +8,11 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import make_dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -31,7 +33,7 @@ import headscope as hs
 from families import BY_NAME, DECODER, Family, built
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
-from headscope.live.plan.classes import kind_of
+from headscope.live.plan.classes import calls_sdpa, kind_of
 from headscope.live.seeing import sdpa_watch
 from headscope.live.seeing.operators import KEY
 
@@ -259,6 +261,21 @@ class Choices:
     __slots__ = ("flex_attention",)
 
 
+class Chosen(NamedTuple):
+    """The same, as a named tuple."""
+
+    flex_attention: bool = False
+
+
+RECORDS = [
+    Choices,
+    Chosen,
+    make_dataclass("Plain", [("flex_attention", bool, False)]),
+    make_dataclass("Frozen", [("scaled_dot_product_attention", bool, False)], frozen=True, order=True, slots=True),
+    attrs.make_class("Made", {"flex_attention": attrs.field(default=False)}, slots=True),
+]
+
+
 class Names(nn.Module):
     """A linear layer with attributes that are called as PyTorch's attention; Python 3.13 lists them in its class."""
 
@@ -273,6 +290,40 @@ class Names(nn.Module):
 
 def test_names_of_attributes_are_not_calls() -> None:
     assert not kind_of(Names).calls_sdpa
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_fields_of_a_record_are_not_calls(record: Any) -> None:
+    assert not kind_of(layer("Reads", lambda self, *qkv: qkv[0] if record else qkv[1])).calls_sdpa
+    module = nn.Linear(8, 8)
+    module.record, module.choices = record, record()
+    assert not calls_sdpa(module)
+
+
+def test_what_a_record_holds_may_be_called() -> None:
+    holds = make_dataclass("Holds", [("kernel", Any, sdpa)])
+    assert kind_of(layer("Calls", lambda self, *qkv: holds().kernel(*qkv))).calls_sdpa
+
+
+class Unlisted(list[Any]):
+    """As pandas' FrozenList: what adds it to a list raises."""
+
+    def __radd__(self, other: Any) -> Any:
+        raise TypeError("'Unlisted' does not support mutable operations")
+
+
+class Lazy(dict[str, Any]):
+    """As transformers' mapping of configs to models: its values import all of them."""
+
+    def values(self) -> Any:
+        raise AssertionError("all models would be imported")
+
+
+@pytest.mark.parametrize("table", [Unlisted([sdpa]), Lazy(attend=sdpa)], ids=["list", "dict"])
+def test_tables_that_do_not_behave_as_tables(table: Any) -> None:
+    attend = layer("InTable", lambda self, *qkv: table[0 if isinstance(table, list) else "attend"](*qkv))
+    captured = captured_of(attend().eval(), torch.randn(1, 5, 32))
+    assert captured.trace.numbers == (0,)
 
 
 def test_a_model_that_was_changed_before_the_block_opened() -> None:
@@ -666,6 +717,27 @@ def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
         assert len(sys.modules) == modules
         with pytest.raises(UnsupportedError, match=r"notebook::some_attention in 1 \(InCell\)"), capture(model):
             model(x)
+
+
+def test_kernels_of_an_operator_that_nothing_defines_are_no_obstacle() -> None:
+    """As of a compiled library whose Python part failed to load, until that part is there."""
+
+    def defined() -> Any:
+        library = torch.library.Library("halfloaded", "FRAGMENT")
+        library.define("some_attention(Tensor q, Tensor k, Tensor v) -> Tensor")
+        return library
+
+    alone = layer("Alone", lambda self, *qkv: torch.ops.halfloaded.some_attention(*qkv))
+    model, ids = nn.Sequential(nn.Embedding(9, 32), Residual(), alone()), torch.tensor([[1, 8, 3, 2]])
+    library, kernels = defined(), torch.library.Library("halfloaded", "IMPL")
+    kernels.impl("some_attention", lambda q, k, v: (q @ k.mT).softmax(-1) @ v, "CPU")
+    library._destroy()
+    assert "halfloaded::some_attention" in torch._C._dispatch_get_all_op_names()
+    assert captured_of(model[:2], ids).trace.ids == (1, 8, 3, 2)
+    library = defined()
+    refused(r"halfloaded::some_attention in 2 \(Alone\)", model, ids)
+    library._destroy()
+    kernels._destroy()
 
 
 def test_a_module_that_the_model_does_not_know_is_listed() -> None:

@@ -305,6 +305,7 @@ def test_gradients_flow_through_the_values() -> None:
         block.model(**family.inputs(padded=False))
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 def test_maps_are_refused_in_transforms_of_torch_func() -> None:
     model = Mixer()
     with ablate(model, {(0, 1): "uniform"}), pytest.raises(UnsupportedError, match=r"torch\.func\.vmap"):

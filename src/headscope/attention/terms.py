@@ -90,15 +90,18 @@ class Terms:
         return sum(part.nbytes for name in ("buckets", *TABLES) if (part := getattr(self, name)) is not None)
 
     def of_head(self, head: int) -> Terms:
-        """The terms of one head."""
-        return self.of_heads([head])
+        """The terms of one head, as views."""
+        return self._picked(slice(head, head + 1))
 
     def of_heads(self, heads: Sequence[int]) -> Terms:
         """The terms of some heads, in this order."""
+        return self._picked(list(heads))
+
+    def _picked(self, heads: slice | list[int]) -> Terms:
         if self.nothing:
             return self
         picked = {
-            name: table[list(heads)]
+            name: table[heads]
             for name in TABLES
             if (table := getattr(self, name)) is not None and not (name == "by_key" and len(table) == 1)
         }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
-from headscope.checkpoint.weights_elsewhere import refuse_meta, refuse_sharded, with_numbers
+from headscope.checkpoint.weights_elsewhere import is_wrapped, refuse_meta, refuse_sharded, with_numbers
 from headscope.errors import InputError, UnsupportedError
 
 KINDS = {
@@ -197,7 +197,7 @@ def _refuse_packed(model: Any, *, may_be_meta: bool) -> None:
         refuse_sharded(value, unwrapped(name), type(model).__name__)
         if not may_be_meta:
             refuse_meta(value, name, "open")
-        if not hasattr(value, "data_ptr") or value.is_quantized:
+        if not hasattr(value, "data_ptr") or value.is_quantized or is_wrapped(value):
             raise UnsupportedError(
                 f"a {type(model).__name__} whose weights are packed can't be opened: {unwrapped(name)} is a "
                 f"{type(value).__name__}",

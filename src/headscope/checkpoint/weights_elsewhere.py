@@ -78,3 +78,8 @@ def refuse_sharded(x: Any, name: str, model: str) -> None:
 
 def _is_meta(x: Any) -> bool:
     return getattr(x, "is_meta", False) is True
+
+
+def is_wrapped(x: Any) -> bool:
+    """Return True for a tensor that keeps its numbers in others, as torchao's quantised weights and DTensors do."""
+    return hasattr(x, "__tensor_flatten__")

@@ -34,7 +34,7 @@ from headscope.live.names.facts import Follower
 from headscope.live.names.lookups import Tables
 from headscope.live.names.sources import memory_of
 from headscope.live.plan.refusals import refuse_transforms
-from headscope.live.plan.stacks import Place, within
+from headscope.live.plan.stacks import Place, is_idle, within
 from headscope.live.progress import Loop, is_plain
 from headscope.live.seeing import operators
 from headscope.live.seeing.missed import Missed, attention_among
@@ -329,7 +329,8 @@ class Session:
         if forward is None:
             self.note_outside(module)
         elif args and id(module) in self.plan.readers:
-            note_reader(forward, args[0], self.plan.readers[id(module)])
+            if not is_idle(module):
+                note_reader(forward, args[0], self.plan.readers[id(module)])
             for attention, path in self.plan.looped.get(id(module), ()):
                 if is_plain(args[0]):
                     with operators.Unwatched(), torch.no_grad():

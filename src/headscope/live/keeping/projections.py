@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from headscope.checkpoint.weights_elsewhere import stored, with_numbers
+from headscope.checkpoint.weights_elsewhere import is_wrapped, stored, with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.keeping.contents import marked
-from headscope.live.plan.stacks import is_conv1d, packs_linear
+from headscope.live.plan.stacks import is_conv1d, is_linear, packs_linear
 from headscope.live.progress import WeakStorage, is_plain
 
 if TYPE_CHECKING:
@@ -139,11 +139,7 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
     where = f"layer {layer}, head {head}"
     name = type(model).__name__
     if output is None or not output.paths:
-        raise UnsupportedError(
-            f"{name}: no Linear reads the contexts of this layer's heads unchanged, so there is no W_O",
-            where=where,
-            advice=ADVICE,
-        )
+        raise _without(name, where)
     if len(output.paths) > 1:
         readers = ", ".join(output.paths)
         raise UnsupportedError(
@@ -152,6 +148,8 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             advice="merge the adapter into the model first, then capture again",
         )
     module = model.get_submodule(output.paths[0])
+    if not is_linear(module):
+        raise _without(name, where, f": {output.paths[0]} does, which has more numbers than a Linear")
     plain = type(module).forward is nn.Linear.forward or type(module).__name__ in SAME_AS_LINEAR
     if isinstance(module, nn.Linear) and not plain:
         raise UnsupportedError(
@@ -160,12 +158,19 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             advice="merge its additions into an nn.Linear first, then capture again",
         )
     weight = module.weight() if packs_linear(module) else with_numbers(model, f"{output.paths[0]}.weight", where)  # type: ignore[operator]
-    if not isinstance(weight, torch.Tensor) or weight.dim() != 2 or not weight.is_floating_point():
+    wrapped = not isinstance(weight, torch.Tensor) or is_wrapped(weight)
+    if wrapped or weight.dim() != 2 or not weight.is_floating_point():
+        kind = type(weight).__name__ if wrapped else weight.dtype
         raise UnsupportedError(
-            f"{name}: {output.paths[0]} stores packed weights ({getattr(weight, 'dtype', type(weight).__name__)})",
+            f"{name}: {output.paths[0]} stores packed weights ({kind})",
             where=where,
             advice="capture the model before quantising it",
         )
     W = weight.detach() if is_conv1d(module) else weight.detach().T
     rows: np.ndarray = W[head * output.d_value : (head + 1) * output.d_value].float().cpu().numpy()
     return rows
+
+
+def _without(name: str, where: str, reader: str = "") -> UnsupportedError:
+    message = f"{name}: no Linear reads the contexts of this layer's heads unchanged, so there is no W_O{reader}"
+    return UnsupportedError(message, where=where, advice=ADVICE)

@@ -120,7 +120,8 @@ def linear(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
         return None
     if result.dim() != sources.dim():
         return unknown(result.dim())
-    return contracted(sources, args[1])
+    packed = not isinstance(args[1], torch.Tensor)
+    return mixed(sources, (-1,)) if packed else contracted(sources, args[1])
 
 
 def contracted(sources: Sources, matrix: torch.Tensor) -> Sources:
@@ -383,6 +384,9 @@ MIXING = (
 )
 """Operators that mix tokens, or use nothing but the shape of their arguments."""
 
+QUANTISED = "quantized::linear_dynamic quantized::linear_dynamic_fp16 quanto::qbytes_mm"
+"""Operators of quantised Linears, that of optimum-quanto among them."""
+
 UNSEEN = ("detach", "alias")
 """Operators without a kernel: as_subclass and nn.Parameter make an object of another class of their results, which a
 kernel in Python has made a Tensor already."""
@@ -400,7 +404,7 @@ RULES = {
         " _autocast_to_reduced_precision _autocast_to_full_precision",
         added: "index_add scatter_add scatter_reduce",
         normed: "layer_norm native_layer_norm rms_norm _fused_rms_norm",
-        linear: "linear scaled_dot_product_attention _grouped_mm _scaled_grouped_mm",
+        linear: f"linear scaled_dot_product_attention _grouped_mm _scaled_grouped_mm {QUANTISED}",
         product: "matmul mm bmm",
         added_product: "addmm baddbmm",
         convolution: "convolution _convolution",
@@ -465,7 +469,7 @@ def followed_operators(names: Iterable[str]) -> list[Operator]:
         in_place = packet.endswith("_") and not packet.endswith("__")
         if "out" in overload or packet in UNSEEN or "backward" in packet:
             continue
-        if space == "aten" and (packet.rstrip("_") if in_place else packet) in RULES:
+        if f"{space}::{packet.rstrip('_') if in_place else packet}".removeprefix("aten::") in RULES:
             ruled.append(name)
         elif not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
             others.append(name)

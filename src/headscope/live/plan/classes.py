@@ -42,8 +42,12 @@ TABLES = (dict, list, tuple, set, frozenset)
 MOST_ENTRIES = 256
 """Containers that may keep functions, and the number of entries that are examined: a vocabulary has more."""
 
-NAMES_OF_ATTRIBUTES = ("__static_attributes__", "__match_args__", "__slots__")
-"""Tables in which Python lists a class's attributes, the first one since 3.13. They only name what they hold."""
+NAMES_OF_ATTRIBUTES = ("__static_attributes__", "__match_args__", "__slots__", "_fields", "__annotate_func__")
+"""Tables that only name a class's attributes, the first one since Python 3.13, and what makes one, since 3.14."""
+
+RECORDS = ("__dataclass_fields__", "__attrs_attrs__", "_field_defaults")
+MADE_FOR_RECORDS = {*vars(object), "__getstate__", "__setstate__", "_replace"}
+"""Tables of dataclasses, attrs and named tuples, and their methods that are made from fields, which they only name."""
 
 OF_EVERY_MODULE = vars(nn.Module()).keys()
 
@@ -152,8 +156,9 @@ def _code_of(cls: type) -> list[Any]:
 
 
 def _members(cls: type) -> list[Any]:
-    """The things that a class itself defines."""
-    return [value for name, value in vars(cls).items() if name not in NAMES_OF_ATTRIBUTES]
+    """The things that a class itself defines, and that nobody made from the names of its attributes."""
+    made = MADE_FOR_RECORDS if any(table in vars(cls) for table in RECORDS) else ()
+    return [value for name, value in vars(cls).items() if name not in NAMES_OF_ATTRIBUTES and name not in made]
 
 
 def _reached(waiting: list[Any]) -> Iterator[str]:
@@ -173,8 +178,10 @@ def _reached(waiting: list[Any]) -> Iterator[str]:
         if (name := _name_of(thing)) is not None:
             yield name
         elif isinstance(thing, TABLES):
-            entries = thing.values() if isinstance(thing, dict) else thing
-            waiting += entries if len(thing) <= MOST_ENTRIES else ()
+            entries = dict.values(thing) if isinstance(thing, dict) else thing
+            waiting.extend(
+                entries if len(entries) <= MOST_ENTRIES else ()
+            )  # a list that can't be added to may be added
         elif isinstance(thing, (partial, MethodType)):
             waiting.append(thing.func if isinstance(thing, partial) else thing.__func__)
         elif isinstance(thing, CodeType):

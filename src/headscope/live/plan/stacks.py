@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.fx import GraphModule
 
+from headscope.checkpoint.models_in_memory import WRAPPERS
 from headscope.checkpoint.weights_elsewhere import refuse_sharded, with_numbers
 from headscope.errors import UnsupportedError
 from headscope.live.plan.classes import LIBRARIES, classes_where, kind_of, models_in
@@ -248,14 +249,17 @@ class Plan:
         numbers = [getattr(module, "layer_idx", None) for _, module in alike]
         integers = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
         if not integers or len({*numbers}) < len(numbers):
-            numbers = _counted([path for path, _ in alike], stack.pattern)
+            numbers = _counted([self._unwrapped(path) for path, _ in alike], stack.pattern)
         for place, ((_, module), number) in enumerate(zip(alike, numbers, strict=True)):
             self._numbers[id(module)] = place if number is None else number
         lists = [*dict.fromkeys(path.rpartition(".")[0] for path, _ in alike)]
         for place, (path, number) in enumerate(
-            zip(lists, _counted(lists, stack.pattern.rpartition(".")[0]), strict=True)
+            zip(lists, _counted([*map(self._unwrapped, lists)], stack.pattern.rpartition(".")[0]), strict=True)
         ):
             self._of_lists[path] = place if number is None else number
+
+    def _unwrapped(self, path: str) -> str:
+        return ".".join(part for part, _ in _parts(path, self._by_name))
 
     def _enter(self, stack: Stack, path: str, module: nn.Module) -> None:
         self.paths[id(module)] = path
@@ -276,20 +280,28 @@ def within(path: str, other: str) -> bool:
     return not other or f"{path}.".startswith(f"{other}.")
 
 
+def _parts(path: str, modules: Mapping[str, nn.Module]) -> list[tuple[str, nn.Module | None]]:
+    """The parts of a module's name, each with the module that has it, without those of wrappers of one module."""
+    parts = path.split(".")
+    around = [modules.get(".".join(parts[:at])) for at in range(len(parts))]
+    return [
+        (part, parent)
+        for part, parent in zip(parts, around, strict=True)
+        if part not in WRAPPERS or parent is None or len(parent._modules) > 1
+    ]
+
+
 def _pattern_of(path: str, modules: Mapping[str, nn.Module]) -> str:
     """A module's name with its layer numbers replaced by *: `encoder.layer.*.attention.self`.
 
     A number at the end of a name is a layer number only in a container: attributes such as attn_1 and attn_2 have
     different roles.
     """
-    parts = path.split(".")
-    for at, part in enumerate(parts):
-        if part.isdigit():
-            parts[at] = "*"
-        elif match := COUNTED.fullmatch(part):
-            parent = modules.get(".".join(path.split(".")[:at]))
-            parts[at] = f"{match[1]}*" if isinstance(parent, (nn.Sequential, nn.ModuleDict)) else part
-    return ".".join(parts)
+    pattern = []
+    for part, parent in _parts(path, modules):
+        match = COUNTED.fullmatch(part) if isinstance(parent, (nn.Sequential, nn.ModuleDict)) else None
+        pattern.append("*" if part.isdigit() else f"{match[1]}*" if match else part)
+    return ".".join(pattern)
 
 
 def _counted(paths: list[str], pattern: str) -> list[int | None]:
@@ -330,14 +342,26 @@ def _names(patterns: list[str]) -> dict[str, str]:
 def _may_read(module: nn.Module) -> bool:
     """Return True if a module may be part of an output projection.
 
-    These are nn.Linear, quantised or not; transformers' Conv1D, which stores W rather than W^T; and modules that have
-    one of these and parameters of their own, as adapters do.
+    These are Linears, and modules that have one and numbers of their own, as adapters do.
     """
-    if isinstance(module, nn.Linear) or is_conv1d(module) or packs_linear(module):
-        return True
-    if not module._modules or all(parameter is None for parameter in module._parameters.values()):
-        return False
-    return any(isinstance(child, nn.Linear) or is_conv1d(child) for child in module.children())
+    return is_linear(module) or (_has_numbers(module) and any(map(is_linear, module.children())))
+
+
+def _has_numbers(module: nn.Module) -> bool:
+    """Return True if parameters or buffers are a module's own, or in a ParameterDict or the like."""
+    own = (*module._parameters.values(), *module._buffers.values())
+    holders = (one for one in module.children() if getattr(type(one), "forward", None) is nn.Module.forward)
+    return any(numbers is not None for numbers in own) or any(map(_has_numbers, holders))
+
+
+def is_idle(module: nn.Module) -> bool:
+    """Return True for an adapter of peft that is switched off, or is part of the weight that it stands around."""
+    return any(getattr(module, name, None) is True for name in ("disable_adapters", "merged"))
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Return True for nn.Linear, quantised or not, and transformers' Conv1D, which stores W rather than W^T."""
+    return isinstance(module, nn.Linear) or is_conv1d(module) or packs_linear(module)
 
 
 def packs_linear(module: nn.Module) -> bool:

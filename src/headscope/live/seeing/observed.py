@@ -17,6 +17,7 @@ from headscope.attention.kernels import KernelNotes, autocast_dtype
 from headscope.attention.patterns import name_of
 from headscope.attention.precision import exact_products, rounding_of
 from headscope.attention.terms import NO_TERMS, Terms
+from headscope.checkpoint.weights_elsewhere import is_wrapped
 from headscope.errors import InputError, UnsupportedError
 from headscope.live.calls import Call
 from headscope.live.checking import refuse_altered
@@ -69,6 +70,12 @@ def run_observed(
     if not recorders and not silenced:
         return run()
     query, key, value = tensors
+    if any(map(is_wrapped, tensors)):
+        raise UnsupportedError(
+            f"{type(module).__name__} attends with a {type(query).__name__}, whose numbers are in other tensors",
+            where=seats[0].session.plan.paths[id(module)],
+            advice="capture the model before its activations are quantised",
+        )
     if silenced and max(silenced) >= query.shape[1]:
         raise InputError(
             f"there is no head {max(silenced)}: {type(module).__name__} attends with {query.shape[1]} in one call",

@@ -134,9 +134,12 @@ class Kernels:
             state = len(sys.modules), len(torch.library._defs), len(torch.ops.loaded_libraries)
             if state == self._state:
                 return
-            names = {*torch._C._dispatch_get_all_op_names()} - self._known
+            # Kernels of operators that nothing defines: of a compiled library whose Python part didn't load all of it.
+            undefined = {kernel.split(None, 2)[1] for kernel in torch._C._dispatch_find_dangling_impls()}
+            names = {*torch._C._dispatch_get_all_op_names()} - self._known - undefined
+            added = [*kernels(names)]
             self._state, self._known = state, self._known | names
-            for op, kernel in kernels(names):
+            for op, kernel in added:
                 space = op.namespace
                 if space not in self._libraries:
                     self._libraries[space] = torch.library.Library(space, "IMPL")  # type: ignore[no-untyped-call]
