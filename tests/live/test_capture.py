@@ -272,7 +272,6 @@ OFF_THE_INTERFACE = {
     "FunnelModel": "queries are pooled",
     "ReformerModel": "hashed into chunks|in chunks",
     "FNetModel": "Fourier",
-    "XLMModel": "MultiHeadAttention computes",
     "NystromformerModel": "landmark",
     "SqueezeBertModel": "convolutions",
     "ConvBertModel": "convolutions",
