@@ -161,7 +161,7 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     assert headline.endswith(f"{median:.3f}")
     base = float(before.logits[0, ids.index(4)].double().softmax(-1)[best])
     said = page.locator("[data-test=draws]").inner_text()
-    assert said.startswith(f"{base:.3f} with all heads; {below} of 100 such draws are lower. (logit of ")
+    assert said.startswith(f"{base:.3f} with all heads; lower in {below} of 100 such draws. (logit of ")
     a, b = (out.hidden_states[-1][0].double().numpy() for out in (before, after))
     turn = 1 - (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
     ribbon = [float(str(word.get_attribute("data-weight"))) for word in page.locator(".said-word").all()]
@@ -340,7 +340,7 @@ def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model
     share = silent.double().softmax(-1)[best]
     until(page, "document.querySelector('.headline').textContent.includes('layer 2')")
     assert f"layer 2: probability {share:.3f};" in page.locator(".headline").inner_text()
-    assert "of 30 such draws are lower" in page.locator("[data-test=draws]").inner_text()
+    assert "of 30 such draws." in page.locator("[data-test=draws]").inner_text()
     assert page.locator("[data-test=run], [data-test=silence-group], .stale").count() == 0
     page = watch().open(model.trace(TEXT).to_html(tmp_path / "none.html", runs=False).as_uri() + "#pane=causes")
     assert "There is no model here" in page.locator("#head").inner_text()

@@ -28,7 +28,7 @@ import { followSlots } from "./state/comparing";
 import { followSeveral } from "./heads/several";
 import { followInk } from "./text/ink";
 import { followOverlay } from "./drawing/overlay";
-import { doc, docs, failure, followRest, openTrace, reason, type Doc } from "./state/store";
+import { doc, docs, failure, followRest, followText, openTrace, reason, type Doc } from "./state/store";
 import { openFile } from "./panels/compare";
 import { say } from "./words";
 import { followLanguage } from "./words/speech";
@@ -134,6 +134,7 @@ export function begin(withModel: Typing | null): void {
   followPaper();
   followLanguage();
   followSaid();
+  followText();
   followAway();
   followNotebook();
   followSelection();

@@ -40,10 +40,8 @@ function step(down: number, right: number): void {
 
 /** Esc lets go of one thing at a time, the last first. */
 function letGo(): void {
-  if (state.help.value) state.help.value = false;
-  else if (state.sharing.value) state.sharing.value = false;
-  else if (tableOpen.value) tableOpen.value = false;
-  else if (gridTableOpen.value) gridTableOpen.value = false;
+  const open = [state.help, state.sharing, tableOpen, gridTableOpen].find(({ value }) => value);
+  if (open) open.value = false;
   else if (state.step.value) state.step.value = 0;
   else if (state.chain.value) state.chain.value = false;
   else if (adding.value) toggleAdding();
@@ -70,10 +68,7 @@ const KEYS: Record<string, () => void> = {
   a: () => { add = null; toggleAdding(); },
   "/": find,
   Escape: letGo,
-  l: () => { state.mode.value = "lines"; },
-  m: () => { state.mode.value = "matrix"; },
-  b: () => { state.mode.value = "both"; },
-  p: () => { state.mode.value = "text"; },
+  ...Object.fromEntries(state.MODES.map((name, n) => ["blmp"[n], () => { state.mode.value = name; }])),
   "+": () => zooming.by(0.6),
   "=": () => zooming.by(0.6),
   "-": () => zooming.by(1 / 0.6),
@@ -85,11 +80,7 @@ const KEYS: Record<string, () => void> = {
   E: () => goToNext(-1),
   f: () => document.querySelector<HTMLElement>(".finding")?.focus(),
   o: () => { toolsOpen.value = !toolsOpen.value; },
-  "1": () => { state.pane.value = "head"; },
-  "2": () => { state.pane.value = "follow"; },
-  "3": () => { state.pane.value = "compare"; },
-  "4": () => { state.pane.value = "causes"; },
-  "5": () => { state.pane.value = "anatomy"; },
+  ...Object.fromEntries(state.PANES.map((name, n) => [n + 1, () => { state.pane.value = name; }])),
   x: toggleHead,
   X: cutEdge,
   M: toggleToken,

@@ -6,7 +6,7 @@ import { FIELDS } from "../src/state/state";
 import { among, field, fromHash, isFresh, share, toHash, toShare, whole, wholes, type Fields } from "../src/state/hash";
 import { maskOf } from "../src/text/masking";
 import { byNumber, nextPlace } from "../src/heads/order";
-import { corner, short, slots } from "../src/panels/slots";
+import { corner, end, short, slots } from "../src/panels/slots";
 import { makeShown, placed, readable, wordOf, type Label } from "../src/text/shown";
 import { sees, size, viewRows, type View } from "../src/trace/cells";
 import { massBetween } from "../src/trace/masses";
@@ -33,11 +33,12 @@ test("a walk begins at the best, or after it where that is looked at, and ends a
 });
 
 test("slots fill the panel and never lie on one another", () => {
-  for (const [columns, rows, width, height] of [[6, 12, 360, 500], [12, 12, 284, 600], [12, 22, 284, 400], [2, 2, 284, 600], [16, 24, 220, 0]]) {
+  for (const [columns, rows, width, height] of [[6, 12, 360, 500], [12, 12, 284, 600], [12, 22, 284, 400], [2, 2, 284, 600], [16, 24, 220, 0], [128, 24, 648, 530], [128, 1, 358, 0]]) {
     for (const labelled of [false, true]) {
       for (const pictures of [false, true]) {
         const now = slots(columns, rows, width, height, labelled, pictures);
         expect(now.across * columns).toBeLessThanOrEqual(width);
+        expect(corner(now, columns - 1)[0] + now.width).toBeLessThanOrEqual(width);
         expect(now.side).toBeLessThanOrEqual(now.across);
         expect(now.label + now.side + now.meter + now.number).toBeLessThanOrEqual(now.down);
         expect(now.label + now.height).toBeLessThanOrEqual(now.down);
@@ -78,6 +79,10 @@ test("of three forms the room decides: a number under its picture, beside it, or
 
 test("numbers in slots are short", () => {
   expect([0.688, 0.004, 1, -0.25, 12.34, 123.4, NaN].map(short)).toEqual([".69", "0", "1.0", "−.25", "12", "123", "–"]);
+});
+
+test("the ends of a scale have neither noughts nor a point at their end", () => {
+  expect([0, 1, 10, -1, 0.5, 1.0003, 0.9999, 9.97, 10.2, 0.205, -1.04, 0.004].map(end)).toEqual(["0", "1", "10", "−1", ".5", "1", "1", "10", "10", ".205", "−1", ".004"]);
 });
 
 test("sets of tokens in an address", () => {

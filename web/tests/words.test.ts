@@ -18,9 +18,9 @@ for (const [kind, table] of Object.entries({ page, common, report })) {
 }
 
 test("what stands after a number and loses its s at 1 is a thing", () => {
-  const things = Object.values({ ...page, ...common, ...report }).flatMap(([text]) => [...text.matchAll(/\{(?!head\})\w+\}((?: other)? \w{3,})s\b/g)].map(([, thing]) => thing));
+  const things = Object.values({ ...page, ...common, ...report }).flatMap(([text]) => [...text.matchAll(/\{(?!head\})\w+\}((?: other| near-uniform)? \w{3,})s\b/g)].map(([, thing]) => thing));
   expect([...new Set(things)].sort()).toEqual([
-    " bit", " byte", " cell", " clause", " document", " file", " head", " key", " layer", " nat", " number", " other word", " parameter", " product", " token",
+    " bit", " byte", " cell", " clause", " document", " file", " head", " key", " layer", " nat", " near-uniform head", " number", " other word", " parameter", " product", " token",
     " window", " word",
   ]);
 });
@@ -31,6 +31,7 @@ test("a thing loses its s after the number 1, and a head's name is not a number"
   expect([1, "1", 2, "1.0", "1.5"].map((n) => say("{n} heads, {n} looks", { n }))).toEqual([
     "1 head, 1 look", "1 head, 1 look", "2 heads, 2 looks", "1.0 heads, 1.0 looks", "1.5 heads, 1.5 looks",
   ]);
+  expect([1, 2].map((n) => say("{n} near-uniform heads", { n }))).toEqual(["1 near-uniform head", "2 near-uniform heads"]);
 });
 
 test("no word stands in two tables of a page", () => {

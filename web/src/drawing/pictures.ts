@@ -242,6 +242,8 @@ export function followRow(): void {
       rowNumbers.value = null;
       return;
     }
+    // a row of a text with other words is none of this one
+    if (rowNumbers.peek()?.data.length !== now.shown.columns.length) rowNumbers.value = null;
     const key = wantedKey(now);
     if (now_picture.full && now_picture.key === key) {
       rowNumbers.value = { key, row: i, data: now_picture.full.subarray(i * now_picture.columns, (i + 1) * now_picture.columns) };

@@ -278,14 +278,14 @@ function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome
       {places.map((outcome) => {
         const [was, is] = [before, after ?? []].map((list) => list.find((other) => named(other) === named(outcome)));
         const stood = outcome.place === null || labels[outcome.place] === undefined || labels[outcome.place] === outcome.token ? null : undotted(labels[outcome.place]);
-        return [
-          <h3 key={named(outcome)}>
+        return <>
+          <h3>
             {outcome.place === null ? outcome.what : say("causes_place", { what: outcome.what, place: outcome.place })}
             {stood !== null && <small class="quiet"> {say("causes_stood", { token: stood })}</small>}
-          </h3>,
-          was ? <Ranking key={`${named(outcome)} before`} when={say("causes_before")} outcome={was} against={undefined} /> : <p key={`${named(outcome)} before`} class="quiet">{say("causes_not_masked")}</p>,
-          is ? <Ranking key={`${named(outcome)} after`} when={say("causes_after")} outcome={is} against={was} /> : <p key={`${named(outcome)} after`} />,
-        ];
+          </h3>
+          {was ? <Ranking when={say("causes_before")} outcome={was} against={undefined} /> : <p class="quiet">{say("causes_not_masked")}</p>}
+          {is ? <Ranking when={say("causes_after")} outcome={is} against={was} /> : <p />}
+        </>;
       })}
     </div>
   );
@@ -297,7 +297,7 @@ function Ranking({ when, outcome, against }: { when: string; outcome: Outcome; a
     <ol class="ranked" data-when={when}>
       {outcome.top.map(({ label, share }) => {
         const was = against?.top.find((other) => other.label === label);
-        const change = was ? `${share >= was.share ? "+" : "−"}${Math.abs(share - was.share).toFixed(3)}` : say("causes_new");
+        const change = was ? signed(share - was.share) : say("causes_new");
         return (
           <li key={label}>
             <bdi title={label}>{outcome.place === null ? label : plainLabel(label, label.startsWith("##"))}</bdi><span class="bar"><Fill share={share} /></span>

@@ -89,14 +89,24 @@ const Pair = ({ from, to }: { from: Label; to: Label }) => (
 
 const CutEdge = () => (hasModel.value ? <button onClick={cutEdge} data-test="cut-edge">{say("causes_cut")}</button> : null);
 
+/** What the model adds to the scaled product, with its sign before it; nothing where it adds nothing. */
+function added({ bias, terms }: Chain): string {
+  const sum = terms.reduce((all, { value }) => all + value, bias);
+  return sum === 0 ? "" : ` ${sum < 0 ? "−" : "+"} ${number(Math.abs(sum))}`;
+}
+
+/** The keys that the query may look at. */
+const seen = ({ scores }: Chain): number[] => [...scores.keys()].filter((n) => scores[n] > -1e30);
+
 /** The five numbers. */
 function Line({ found, from, to }: Shown) {
   const { chain, drawn, wrote: { norm, share } } = found;
   const info = doc.value!.info;
+  const how = `${standard(info, at.value.layer) ? `÷ √${info.dHead}` : `× ${number(chain.scale, 4)}`}${added(chain)}`;
   const numbers: [string, string, string | undefined][] = chain.masked ? [] : [
     [number(chain.dot, 2), say("n_dot", { d: info.dHead }), undefined],
-    [number(chain.score), standard(info, at.value.layer) ? say("n_score", { d: info.dHead }) : say("n_scaled", { scale: number(chain.scale, 4) }), "score"],
-    [number(chain.weight), say("n_weight", { n: info.keys.tokens.length }), "weight"],
+    [number(chain.score), say("n_score", { how }), "score"],
+    [number(chain.weight), say("n_weight", { n: seen(chain).length }), "weight"],
     ...(norm === undefined ? [] : [[number(norm * chain.weight, 2), say("n_written"), "wrote"] as [string, string, string]]),
     ...(share === undefined ? [] : [[percent(share), say("n_share", { n: info.layerNumbers[at.value.layer] }), "layer-share"] as [string, string, string]]),
   ];
@@ -125,8 +135,10 @@ function Opened({ found, from, to }: Shown) {
   const dModel = info.anatomy?.sizes.d_model;
   const steps = state.step.value === 0 ? state.STEPS : state.step.value;
   const strongest = Array.from(chain.product.keys()).sort((a, b) => Math.abs(chain.product[b]) - Math.abs(chain.product[a])).slice(0, BANDS);
-  const listed = largestPlaces(chain.weights, LISTED);
-  if (!listed.includes(j)) listed[listed.length - 1] = j;
+  const others = seen(chain).filter((n) => n !== j);
+  const listed = largestPlaces(chain.weights, LISTED).filter((n) => n === j || others.includes(n));
+  if (!listed.includes(j)) listed[Math.min(listed.length, LISTED - 1)] = j;
+  const unlisted = others.length + 1 - listed.length;
   const rest = chain.weights.reduce((sum, x) => sum + x, 0) - listed.reduce((sum, n) => sum + chain.weights[n], 0);
   const [query, key] = [spelled(info.queries, i), spelled(info.keys, j)];
   const agree = chain.product.reduce((sum, value) => sum + Number(value > 0), 0);
@@ -164,8 +176,8 @@ function Opened({ found, from, to }: Shown) {
           <Step n={4} {...open} title={say("s_dot")} says={scaled ? say("s_dot_says") : ""}
             formula={<math>{formula("s =")}{scaled
               ? <><mfrac><mrow>{formula("q · k")}</mrow><msqrt><mn>{d}</mn></msqrt></mfrac><mo>=</mo><mfrac>{formula(`${number(chain.dot, 2)} ${number(Math.sqrt(d), 2)}`)}</mfrac></>
-              : formula(`${number(chain.dot, 2)} × ${number(chain.scale, 4)}`)}{chain.terms.length > 0 && formula(`+ ${number(chain.terms.reduce((sum, { value }) => sum + value, 0))}`)}
-            <mo>=</mo>{chain.masked ? <mi>−∞</mi> : <mn data-test="score">{number(chain.score)}</mn>}</math>}>
+              : formula(`${number(chain.dot, 2)} × ${number(chain.scale, 4)}`)}{added(chain) && formula(added(chain).trim())}
+            <mo>{chain.masked || chain.cap !== null ? "→" : "="}</mo>{chain.masked ? <mi>−∞</mi> : <mn data-test="score">{number(chain.score)}</mn>}</math>}>
             {chain.bias !== 0 && <p>{say("s_bias", { bias: number(chain.bias) })}</p>}
             {chain.terms.length > 0 && <table class="terms"><tbody>{chain.terms.map(({ name, value }) => (
               <tr key={name}><td class="quiet">{say(`t_${name}`)}</td><td>{value < 0 ? "−" : "+"} {number(Math.abs(value))}</td></tr>
@@ -173,7 +185,7 @@ function Opened({ found, from, to }: Shown) {
             {chain.cap !== null && <p>{say("t_cap", { cap: number(chain.cap, 1) })}</p>}
             {chain.masked && <p>{say("cell_masked")}</p>}
           </Step>
-          <Step n={5} {...open} title={say("s_softmax")} says={say("s_softmax_says", { n: info.keys.tokens.length - 1 })}
+          <Step n={5} {...open} title={say("s_softmax")} says={say("s_softmax_says", { n: others.length })}
             formula={<math>{formula("p =")}<mfrac><msup>{formula("e s")}</msup><mrow><munder>{formula("∑ j")}</munder><msup><mi>e</mi><msub>{formula("s j")}</msub></msup></mrow></mfrac><mo>=</mo><mn data-test="weight">{number(chain.weight)}</mn></math>}>
             <table class="terms"><thead><tr><th>{say("t_key_word")}</th><th>{say("t_score")}</th><td /><th>{say("t_weight")}</th></tr></thead><tbody>{listed.map((n) => (
               <tr key={n} class={n === j ? "chosen" : ""}>
@@ -181,7 +193,7 @@ function Opened({ found, from, to }: Shown) {
                 <td class="bar"><Fill share={chain.weights[n]} /></td><td><b>{number(chain.weights[n])}</b></td>
               </tr>
             ))}
-            {chain.weights.length > listed.length && <tr class="quiet"><td class="who">{say("rest", { n: chain.weights.length - listed.length })}</td><td /><td /><td>{number(rest)}</td></tr>}</tbody></table>
+            {unlisted > 0 && <tr class="quiet"><td class="who">{say("rest", { n: unlisted })}</td><td /><td /><td>{number(rest)}</td></tr>}</tbody></table>
             {chain.sink !== null && <p>{say("t_sink", { share: percent(chain.sink) })}</p>}
           </Step>
           <Step n={6} {...open} title={say("s_value")} formula={<math>{formula("p v")}</math>}

@@ -36,6 +36,10 @@ function set(side: Side, width: number): void {
 export function Divider({ side }: { side: Side }) {
   const sign = side === "left" ? 1 : -1;
   const now = widths[side].value;
+  const free = (): void => {
+    widths[side].value = null;
+    keepWidths();
+  };
   return (
     <div
       class={`divider ${side}`} role="separator" tabIndex={0} aria-orientation="vertical" aria-label={say(`divider_${side}`)} data-test={`divider-${side}`}
@@ -58,11 +62,11 @@ export function Divider({ side }: { side: Side }) {
         if (!by && event.key !== "Home") return;
         event.preventDefault();
         event.stopPropagation();
-        if (by) set(side, panelOf(side).offsetWidth + sign * by);
-        else widths[side].value = null;
+        if (!by) return free();
+        set(side, panelOf(side).offsetWidth + sign * by);
         keepWidths();
       }}
-      onDblClick={() => { widths[side].value = null; keepWidths(); }}
+      onDblClick={free}
     />
   );
 }

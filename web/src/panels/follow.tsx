@@ -11,7 +11,7 @@ import { isQuiet, makeShown, wordAt } from "../text/shown";
 import { engine } from "../trace/engine";
 import type { Followed } from "../trace/follow";
 import { largestPlaces } from "../trace/strongest";
-import { say, tell, type Word } from "../words";
+import { cut, say, tell, type Word } from "../words";
 import { Fill } from "./bar";
 import { ink } from "./canvas";
 import { short } from "./slots";
@@ -33,7 +33,11 @@ const most = (numbers: ArrayLike<number>): number => largestPlaces(numbers, 1)[0
 const got = signal<{ id: number; i: number; all: Followed; beside: Float32Array | null } | null>(null);
 
 /** The token that is followed: the pinned one, else that of the page's opening. */
-const followed = computed(() => state.query.value ?? doc.value?.info.opening?.query ?? Math.max(0, doc.value!.info.queries.special.indexOf(false)));
+const followed = computed(() => {
+  const { opening, queries: { special } } = doc.value!.info;
+  // a token may have been pinned in a longer text
+  return state.query.value !== null && state.query.value < special.length ? state.query.value : opening?.query ?? Math.max(0, special.indexOf(false));
+});
 
 /** All that is drawn; the pinned cell is by default the headline's. */
 const view = computed(() => {
@@ -52,7 +56,7 @@ const view = computed(() => {
     best: (layer: number, j: number): number => layer * info.heads + most(by(layer, j)),
     /** Of a token: 0, how much the word turns where it is masked; 1, its rollout. */
     beside: beside && ((measure: number, layer: number, j: number): number => beside[(measure * info.layers.length + layer) * size + j]),
-    name: (j: number): ComponentChildren => <bdi>{j >= 0 && wordAt(info.queries, j)}</bdi>,
+    name: (j: number): ComponentChildren => <bdi>{j >= 0 && cut(wordAt(info.queries, j))}</bdi>,
   };
 });
 type View = NonNullable<typeof view.value>;
@@ -223,7 +227,7 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
                 const says = test === "most" ? say("follow_by", { text: texts[strongest[layer]], share: short(value(layer)), head: headLabel(info, best(layer, strongest[layer])) }) : short(value(layer), test === "kept" ? undefined : 0.1);
                 return (
                   <span key={test} role="gridcell" class={`figure ${test}`} data-test={test} title={says}>
-                    {says}
+                    <bdi dir="ltr">{says}</bdi>
                     {banded && <span class="bar"><Fill share={value(layer) / end} />{even && <s style={{ insetInlineStart: `${(100 * even) / end}%` }} />}</span>}
                   </span>
                 );

@@ -1,4 +1,5 @@
 // All heads: a tile for each, in the colour of its number for what the grid is asked, with its picture or its value.
+import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
 import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
@@ -144,7 +145,7 @@ export function Grid() {
     const named = isNamed(info) && side > 0 && !sorted;
     if (!sorted && !named) {
       const heads = sameHeads(info) ? info.headNumbers[0] : null;
-      const [everyRow, everyColumn] = [now.down < 13 ? 5 : 1, across < 18 ? 5 : 1];
+      const [everyRow, everyColumn] = [now.down < 13 ? 5 : 1, [1, 5].find((n) => n * across >= 18) ?? 20];
       context.textAlign = "right";
       for (let r = 0; r < rows; r += everyRow) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6);
       context.textAlign = "center";
@@ -360,13 +361,14 @@ function Asked() {
   const name = asked.value;
   const about = effectAbout.value;
   const hint = (text: string) => <p class="question hint" data-test="asked">{text}</p>;
+  const heading = (...parts: ComponentChildren[]) => <h2 class="question" data-test="asked">{parts}</h2>;
   if (name === "effect") {
     const alone = about?.ask.kind === "groups";
-    return about ? <h2 class="question" data-test="asked">{changeName(alone ? { ask: NOTHING, names: {} } : about)} <small>{about.target && (alone ? numberName : targetName)(about.target)}</small></h2> : hint(say("ask_effect"));
+    return about ? heading(changeName(alone ? { ask: NOTHING, names: {} } : about), " ", <small>{about.target && (alone ? numberName : targetName)(about.target)}</small>) : hint(say("ask_effect"));
   }
-  if (name === "guess") return <h2 class="question" data-test="asked">{say("live_without", { n: drawn.value.length })}</h2>;
-  if (name === "change" && isDuel.value) return <h2 class="question" data-test="asked">{say("ask_change")}</h2>;
-  if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return <h2 class="question" data-test="asked">{statisticName(name)} <small>{statisticUnit(name)}</small></h2>;
+  if (name === "guess") return heading(say("live_without", { n: drawn.value.length }));
+  if (name === "change" && isDuel.value) return heading(say("ask_change"));
+  if (!words || (name !== "weight" && name !== "mass" && name !== "gap")) return heading(statisticName(name), " ", <small>{statisticUnit(name)}</small>);
   if (name !== "mass" && !pinnedCell.value) return hint(say("ask_pin"));
   const sets = chosenSets.value!;
   if (name === "mass" && !sets.to.length) return hint(say("ask_choose"));
@@ -381,11 +383,9 @@ function Asked() {
     const different = [...new Set(all)];
     return different.length === 1 ? `${different[0]}${all.length > 1 ? ` ×${all.length}` : ""}` : all.length > 3 ? say("tokens", { n: count(places.length) }) : all.join(" + ");
   };
-  return (
-    <h2 class="question" data-test="asked">
-      {tell(name === "gap" ? "ask_gap" : "ask_which", { token: <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>, text: <bdi class="chip">{set(to, info.keys)}</bdi> })}
-      {(state.from.value.length > 0 || state.to.value.length > 0) && <Sign says={say("ask_clear")} class="plain" onClick={clearSets}>×</Sign>}
-    </h2>
+  return heading(
+    tell(name === "gap" ? "ask_gap" : "ask_which", { token: <bdi class="chip">{from.length ? set(from, info.queries) : say("ask_every")}</bdi>, text: <bdi class="chip">{set(to, info.keys)}</bdi> }),
+    (state.from.value.length > 0 || state.to.value.length > 0) && <Sign says={say("ask_clear")} class="plain" onClick={clearSets}>×</Sign>,
   );
 }
 

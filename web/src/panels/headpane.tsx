@@ -1,5 +1,4 @@
 // The selected head: lines and matrix, their options, and the steps of a cell below.
-import { useEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { remarks, sentencesOf } from "../drawing/caption";
 import { count, number, percent, say } from "../words";
@@ -9,6 +8,7 @@ import { gather, mean, memberColour, members, overlaid, takeLayer, title } from 
 import { overlaidRows } from "../drawing/overlay";
 import { at, doc, headLabel, headName, lookedColumn, lookedRow, shown } from "../state/store";
 import { Centre } from "./centre";
+import { Field } from "./field";
 import { Lines, linesCut } from "./lines";
 import { Lost } from "./lost";
 import { Legend } from "./legend";
@@ -42,7 +42,8 @@ export function HeadPane() {
   const hasPair = info.queries.segments.includes(1);
   const picture = current.value;
   const made = doc.value?.of?.run;
-  const [hasLines, hasMatrix] = [["both", "lines"].includes(state.mode.value), ["both", "matrix"].includes(state.mode.value)];
+  const mode = state.mode.value;
+  const [hasLines, hasMatrix] = ["lines", "matrix"].map((name) => mode === name || mode === "both");
   const badges = [made && changeName(made), ...remarks(), mean.value && say("mean_note")].filter(Boolean);
   return (
     <Centre pane="picture">
@@ -146,27 +147,29 @@ function Status() {
   const picture = current.value;
   const value = numbers && c !== null && c < numbers.length ? numbers[c] : null;
   const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
+  const how = [
+    `${say("queries")} ↓ ${say("keys")} →`, state.mode.value !== "lines" && cellsInPixel.value > 1.05 && say("pooled", { n: number(cellsInPixel.value, 1) }),
+    linesCut.value && state.mode.value !== "matrix" && say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) }),
+    picture?.key.startsWith("coarse") && say("coarse", { n: count(picture.rows * picture.columns) }),
+  ].filter(Boolean).join(" · ");
   return (
     <span class="under" aria-live="polite">
       {r !== null && words.rows[r] && <><Text of={words.rows[r]} /><i>{r}</i></>}
       {c !== null && words.columns[c] && <><span>→</span><Text of={words.columns[c]} /><i>{c}</i></>}
       {value !== null && <b data-test="value">{hidden ? say("cell_masked") : number(value)}</b>}
-      {r === null && c === null && <span class="quiet">{say("queries")} ↓ {say("keys")} →{state.mode.value !== "lines" && cellsInPixel.value > 1.05 ? ` · ${say("pooled", { n: number(cellsInPixel.value, 1) })}` : ""}
-        {linesCut.value && state.mode.value !== "matrix" ? ` · ${say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) })}` : ""}
-        {picture?.key.startsWith("coarse") ? ` · ${say("coarse", { n: count(picture.rows * picture.columns) })}` : ""}</span>}
+      {r === null && c === null && <span class="quiet" title={how}>{how}</span>}
     </span>
   );
 }
-
-export const finding = { focus: (): void => undefined };
 
 /** Open the box that finds words. */
 export function find(): void {
   const here = state.pane.value === "head" && !state.chain.value;
   state.pane.value = "head";
   state.chain.value = false;
-  if (here) finding.focus();
-  else setTimeout(() => finding.focus());
+  const focus = (): void => document.querySelector<HTMLInputElement>("[data-test=find]")?.select();
+  if (here) focus();
+  else setTimeout(focus);
 }
 
 /** Pin the word that a row looks at most, so that the grid has a question and `e` an answer. */
@@ -184,8 +187,6 @@ function pinStrongest(r: number): void {
 function Finder() {
   const text = useSignal("");
   const turn = useSignal(0);
-  const input = useRef<HTMLInputElement>(null);
-  useEffect(() => { finding.focus = () => input.current?.select(); }, []);
   const words = shown.value!;
   const wantedText = text.value.toLocaleLowerCase();
   const { queries, keys } = doc.value!.info;
@@ -212,13 +213,8 @@ function Finder() {
         <button type="button" onClick={() => choosePassage("row", all(matches, words.rows))}>{say("find_queries")}</button>
         {columns.length > 0 && <button type="button" data-test="find-keys" onClick={() => choosePassage("column", all(columns, words.columns))}>{say("find_keys")}</button>}
       </>}
-      <input ref={input} type="search" placeholder={`/ ${say("find")}`} aria-label={say("find")} value={text.value} data-test="find" dir="auto"
-        onInput={(event) => { text.value = event.currentTarget.value; turn.value = -1; }}
-        onKeyDown={(event) => {
-          event.stopPropagation();
-          if (event.key === "Enter" && !event.isComposing) go(event.shiftKey ? -1 : 1);
-          if (event.key === "Escape") { text.value = ""; event.currentTarget.blur(); }
-        }} />
+      <Field type="search" placeholder={`/ ${say("find")}`} label={say("find")} value={text.value} test="find"
+        onText={(typed) => { text.value = typed; turn.value = -1; }} onEnter={(event) => go(event.shiftKey ? -1 : 1)} onEscape={() => { text.value = ""; }} />
     </span>
   );
 }

@@ -104,17 +104,15 @@ export function Inspector() {
 /** Shares of a picture's rows, the mean over the words that are no special tokens. */
 function sharesOf(full: Float32Array, rows: Label[], columns: Label[]): Record<"special" | "before" | "after" | "itself" | "farther", number> {
   const sums = { special: 0, before: 0, after: 0, itself: 0, farther: 0 };
-  let words = 0;
+  const words = rows.filter(({ special }) => !special).length;
   rows.forEach((label, r) => {
     if (label.special) return;
-    words++;
     columns.forEach((key, c) => {
       const apart = key.tokens[0] - label.tokens[0];
       const name = key.special ? "special" : apart === 0 ? "itself" : columns[c + 1]?.tokens[0] === label.tokens[0] ? "before" : columns[c - 1]?.tokens[0] === label.tokens[0] ? "after" : "farther";
-      sums[name] += full[r * columns.length + c];
+      sums[name] += full[r * columns.length + c] / words;
     });
   });
-  for (const name of Object.keys(sums) as (keyof typeof sums)[]) sums[name] /= Math.max(1, words);
   return sums;
 }
 
@@ -217,9 +215,8 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
   const words = shown.value!;
   const looked = lookedRow.value;
   const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
-  const isMasked = (c: number): boolean => masked !== null && numbers !== null && looked !== null && masked(words.rows[looked], words.columns[c], numbers[c]);
-  const order = numbers ? largestPlaces(numbers, KEYS).filter((c) => !isMasked(c)) : [];
-  const visible = masked && numbers ? numbers.reduce((sum, _, c) => sum + (isMasked(c) ? 0 : 1), 0) : (numbers?.length ?? 0);
+  const seen = [...(numbers ?? [])].flatMap((weight, c) => (masked?.(words.rows[looked!], words.columns[c], weight) ? [] : [c]));
+  const order = largestPlaces(numbers ?? [], KEYS).filter((c) => seen.includes(c));
   const cut = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
   const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.slice(0, lines.value).reduce((sum, c) => sum + numbers[c], 0) : 0;
   return (
@@ -229,7 +226,7 @@ function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number 
         if (c === undefined || !numbers || !words.columns[c]) return <li key={place}>&nbsp;</li>;
         return <KeyLine key={place} label={words.columns[c]} c={c} weight={numbers[c]} shares={[numbers[c] / most]} cut={place + 1 === cut}>{number(numbers[c])}</KeyLine>;
       })}
-      <li class="quiet rest">{numbers && visible > lines.value ? <><span>{say("rest", { n: count(visible - lines.value) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
+      <li class="quiet rest">{seen.length > lines.value ? <><span>{say("rest", { n: count(seen.length - lines.value) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
     </ol>
   );
 }
@@ -242,7 +239,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const order = full && c !== null && c < picture.columns
     ? largestPlaces(full, 3, picture.rows, c, picture.columns)
-        .filter((r) => !(masked && words.rows[r] && masked(words.rows[r], words.columns[c], full[r * picture.columns + c])))
+        .filter((r) => words.rows[r] && !masked?.(words.rows[r], words.columns[c], full[r * picture.columns + c]))
     : [];
   if (c === null || !words.columns[c]) return null;
   return (

@@ -11,9 +11,7 @@ export function Lessons() {
   return (
     <section class="lessons" aria-label={say("help")}>
       <ol>
-        <li><b>{say("lesson_word")}</b> {say("lesson_word_says")}</li>
-        <li><b>{say("lesson_row")}</b> {say("lesson_row_says")}</li>
-        <li><b>{say("lesson_heads")}</b> {say("lesson_heads_says")}</li>
+        {(["word", "row", "heads"] as const).map((name) => <li><b>{say(`lesson_${name}`)}</b> {say(`lesson_${name}_says`)}</li>)}
       </ol>
       <button onClick={() => { read.value = true; keep("lessons", true); }}>{say("lessons_read")}</button>
     </section>

@@ -3,6 +3,7 @@ import { guesses, type Guess } from "../heads/guesses";
 import { compare, cosine, first, guessOf, isSilent, kept, silence, silent, texts, toggled, took, type, whole } from "../model/live";
 import { start, trouble } from "../model/remote";
 import { at, type Doc } from "../state/store";
+import { Field } from "./field";
 import { short } from "./slots";
 import { say, tell } from "../words";
 import { Sign } from "./sign";
@@ -11,6 +12,7 @@ import "../model/live.css";
 export function Live() {
   const [text, second] = texts.value;
   const one = first();
+  const { examples } = start.value.model!;
   return (
     <section class="live">
       <div class="boxes">
@@ -21,8 +23,8 @@ export function Live() {
       </div>
       <div class="row spread">
         <div class="row examples">
-          {start.value.model!.examples.length > 0 && <><span class="quiet">{say("live_try")}</span>
-            {start.value.model!.examples.map((one) => <button key={one} class="plain" onClick={() => void type(one, 0)}>{one}</button>)}</>}
+          {examples.length > 0 && <><span class="quiet">{say("live_try")}</span>
+            {examples.map((one) => <button key={one} class="plain" onClick={() => void type(one, 0)}>{one}</button>)}</>}
         </div>
         <label class="small"><input type="checkbox" data-test="live-keep" checked={kept.value} onChange={(event) => { kept.value = event.currentTarget.checked; }} /> {say("live_keep")}</label>
       </div>
@@ -38,10 +40,9 @@ export function Live() {
 
 function Box({ text, slot, label }: { text: string; slot: 0 | 1; label: string }) {
   return (
-    <input value={text} aria-label={label} placeholder={label} data-test={`live-text-${slot}`} dir="auto" spellcheck={false} autocomplete="off"
+    <Field value={text} label={label} placeholder={label} test={`live-text-${slot}`} autocomplete="off" onEnter={() => { trouble.value = null; }}
       onInput={(event) => { if (!(event as InputEvent).isComposing) void type(event.currentTarget.value, slot); }}
-      onCompositionEnd={(event) => void type(event.currentTarget.value, slot)}
-      onKeyDown={(event) => { event.stopPropagation(); if (event.key === "Escape") event.currentTarget.blur(); if (event.key === "Enter") trouble.value = null; }} />
+      onCompositionEnd={(event) => void type(event.currentTarget.value, slot)} />
   );
 }
 

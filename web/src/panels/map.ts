@@ -80,12 +80,12 @@ export function visible(g: Geometry, picture: Picture): Window {
   ];
 }
 
-/** Rows and columns [..) of a picture, pooled to at most height x width by the value furthest from 0. */
+/** Rows and columns [..) of a picture that has all its cells, pooled to at most height x width by the value furthest from 0. */
 export function pool(
   picture: Picture, top: number, bottom: number, left: number, right: number, height: number, width: number,
 ): { data: Float32Array; height: number; width: number } {
-  const { full, columns } = picture;
-  if (!full) throw new Error("only a complete picture can be pooled");
+  const { columns } = picture;
+  const full = picture.full!;
   const h = Math.min(height, bottom - top);
   const w = Math.min(width, right - left);
   if (h === picture.rows && w === columns) return { data: full, height: h, width: w };

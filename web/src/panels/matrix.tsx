@@ -105,9 +105,9 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
       heard(element, "wheel", wheel, { passive: false }),
       // if there is nothing to pan, touch scrolls the page
       effect(() => { element.style.touchAction = state.box.value ? "none" : "pan-x pan-y pinch-zoom"; }),
-      effect(() => draw()),
-      effect(() => overlay()),
-      effect(() => refine()),
+      effect(draw),
+      effect(overlay),
+      effect(refine),
     ];
   });
 
@@ -133,7 +133,8 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     void state.reach.value;
     const canvas = base.current;
     const { picture: now, rows: down, columns: across } = props.current;
-    if (!g || !now || !canvas) return;
+    // the picture of another text, until that of these words has come
+    if (!g || !now || !canvas || now.rows !== down.length || now.columns !== across.length) return;
     const ratio = devicePixelRatio || 1;
     const context = fresh(canvas, size.value.width, size.value.height);
     wrap.current!.dataset.cells = [g.left, g.top, g.cell].join(" ");
@@ -170,7 +171,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     const { wanted: want } = props.current;
     const masked = want && g.cell >= 6 && !want.minus ? maskOf(want.doc.info, want.layer, want.mean) : null;
     // a hidden key has no weight: the pane's ground, and no number
-    const hidden = (r: number, c: number): boolean => masked !== null && masked(down[r], across[c], at(r, c) ?? 1);
+    const hidden = (r: number, c: number) => masked?.(down[r], across[c], at(r, c) ?? 1);
     context.fillStyle = ink(canvas, "--line");
     if (masked) {
       for (let r = top; r < bottom; r++) for (let c = left; c < right; c++) if (hidden(r, c)) context.fillRect(x(c), y(r), g.cell, g.cell);

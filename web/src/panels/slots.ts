@@ -17,7 +17,7 @@ const ASIDE = 24;
 const READABLE = 27;
 const WIDE = 20;
 const HIGH = 14;
-/** A cell that can be told from the next. A grid with smaller ones scrolls. */
+/** A row that can be told from the next. A grid with lower ones scrolls; with ever so many heads a layer stands in one row. */
 const LEAST = 8;
 const GAP = 4;
 /** The most that rows of pictures are moved apart where there is room. */
@@ -57,7 +57,7 @@ export interface Slots {
  * `height` 0: as high as it needs. `labelled`: each head is named. `signed`: numbers with a sign, which stand under a picture or in a cell.
  */
 export function slots(columns: number, rows: number, width: number, height: number, labelled: boolean, pictures: boolean, signed = false): Slots {
-  const across = Math.max(LEAST, Math.min(pictures ? 96 : 110, (width - GUTTER) / columns));
+  const across = Math.min(pictures ? 96 : 110, (width - GUTTER) / columns);
   const room = height ? Math.max(LEAST, Math.floor((height - HEAD) / rows)) : Infinity;
   const label = labelled ? LABEL : 0;
   const number = across >= READABLE ? NUMBER : 0;
@@ -88,7 +88,7 @@ export const corner = ({ columns, across, down }: Slots, place: number): [number
 ];
 
 /** The end of a scale: a whole number as such. */
-export const end = (value: number): string => (Number.isInteger(value) ? String(value).replace("-", "−") : short(value, Math.abs(value)).replace(/(\.\d*?)0+$/, "$1"));
+export const end = (value: number): string => (Number.isInteger(value) ? String(value).replace("-", "−") : short(value, Math.abs(value)).replace(/(\.\d*[1-9])0+$|\.0+$/, "$1"));
 
 /** A number in a slot: two places, or three digits of the largest of all, and no nought before the point. */
 export function short(value: number, most?: number): string {

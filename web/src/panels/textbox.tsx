@@ -33,13 +33,12 @@ export function TextBox() {
       });
     }
   };
-  const enter = (): void => void send();
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => form.current!.querySelector("input")!.focus(), []);
   return (
     <form ref={form} class="row typed box" onSubmit={(event) => { event.preventDefault(); void send(); }}>
-      <Field value={text} label={say("text")} test="text" onText={(typed) => { write({ text: typed }); trouble.value = null; }} onEnter={enter} />
-      {wide && <Field value={pair} label={say("text_pair")} placeholder={say("text_pair")} onText={(typed) => write({ pair: typed })} onEnter={enter} />}
+      <Field value={text} label={say("text")} test="text" onText={(typed) => { write({ text: typed }); trouble.value = null; }} />
+      {wide && <Field value={pair} label={say("text_pair")} placeholder={say("text_pair")} onText={(typed) => write({ pair: typed })} />}
       <Sign type="button" says={say("text_pair")} onClick={() => write({ wide: !wide })}>{wide ? "−" : "+"}</Sign>
       <Sign type="submit" says={say("causes_run")} disabled={running.value !== null}>⏎</Sign>
       <span class="quiet running" role="status">{running.value}</span>

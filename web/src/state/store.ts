@@ -75,6 +75,14 @@ export function followRest(): void {
   });
 }
 
+/** What was pointed at is not pointed at in another text. */
+export function followText(): void {
+  effect(() => {
+    void doc.value?.id;
+    state.hoverHead.value = state.hoverRow.value = state.hoverColumn.value = null;
+  });
+}
+
 /** A head's numbers in the model. */
 export const headName = (info: TraceInfo, { layer, head }: { layer: number; head: number }): { l: number; h: number } => ({
   l: info.layerNumbers[layer], h: info.headNumbers[layer][head],

@@ -43,7 +43,7 @@ export function cut(text: string): string {
 /** A function that returns a word in the reader's language, with the names in braces replaced by parts: “{n} heads” is “1 head”. */
 export function speaker<Word extends string>(text: (word: Word, language: Language) => string): (word: Word, parts?: Parts) => string {
   return (word, parts = {}) =>
-    text(word, spoken.value).replace(/\{(\w+)\}((?: other)? \w{3,})s\b/g, (whole, name: string, thing: string) => (String(parts[name]) === "1" ? 1 + thing : whole))
+    text(word, spoken.value).replace(/\{(\w+)\}((?: other| near-uniform)? \w{3,})s\b/g, (whole, name: string, thing: string) => (String(parts[name]) === "1" ? 1 + thing : whole))
       .replace(/\{(\w+)\}/g, (whole, name: string) => {
         const part = parts[name];
         return part === undefined ? whole : QUOTED.has(name) ? `\u2068${cut(String(part))}\u2069` : String(part);
