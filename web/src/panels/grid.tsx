@@ -145,7 +145,7 @@ export function Grid() {
     const named = isNamed(info) && side > 0 && !sorted;
     if (!sorted && !named) {
       const heads = sameHeads(info) ? info.headNumbers[0] : null;
-      const [everyRow, everyColumn] = [now.down < 13 ? 5 : 1, [1, 5].find((n) => n * across >= 18) ?? 20];
+      const [everyRow, everyColumn] = [now.down < 13 ? 5 : 1, across < 3.6 ? 20 : across < 18 ? 5 : 1];
       context.textAlign = "right";
       for (let r = 0; r < rows; r += everyRow) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6);
       context.textAlign = "center";

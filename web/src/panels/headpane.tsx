@@ -145,7 +145,7 @@ function Status() {
   const [r, c] = [lookedRow.value, lookedColumn.value];
   const numbers = r !== null && rowNumbers.value?.row === r ? rowNumbers.value.data : null;
   const picture = current.value;
-  const value = numbers && c !== null && c < numbers.length ? numbers[c] : null;
+  const value = numbers?.[c ?? -1] ?? null;
   const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
   const how = [
     `${say("queries")} ↓ ${say("keys")} →`, state.mode.value !== "lines" && cellsInPixel.value > 1.05 && say("pooled", { n: number(cellsInPixel.value, 1) }),
