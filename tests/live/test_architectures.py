@@ -288,11 +288,21 @@ def with_buffer(base: nn.Linear) -> Any:
     return made
 
 
+def beside(forward: Callable[[Any, torch.Tensor], torch.Tensor], **parts: nn.Module) -> Callable[[nn.Linear], Any]:
+    """A Linear, and beside it modules that read the contexts too, or some of them."""
+    return lambda base: own(lambda self, x: self.base(x) + forward(self, x), base=base, **parts)
+
+
 def rotated(base: nn.Linear) -> Any:
     """A Linear that reads rotated contexts; beside it stands its weight, as in peft's OFT, HRA, IA3, …"""
     made = own(lambda self, x: self.base(x @ self.turn), base=base)
     made.turn, made.weight = nn.Parameter(torch.randn(base.in_features, base.in_features)), base.weight
     return made
+
+
+def by_heads(self: Any, x: torch.Tensor) -> torch.Tensor:
+    """A Linear of one head's contexts, for each of them."""
+    return self.part(x.unflatten(-1, (4, 8))).flatten(-2)
 
 
 class OwnLinear(nn.Linear):
@@ -325,9 +335,16 @@ def llama(change: Any) -> tuple[Any, Any]:
         (partial(held, holder=nn.ParameterList), "2 modules read the contexts"),
         (partial(held, holder=nested), "2 modules read the contexts"),
         (with_buffer, "2 modules read the contexts"),
+        (beside(lambda self, x: self.more(x.mT).mT, more=nn.Conv1d(32, 32, 1)), "2 modules read the contexts"),
+        (beside(lambda self, x: self.more(self.norm(x)), norm=nn.LayerNorm(32), more=nn.Linear(32, 32)), "o_proj.norm"),
+        (beside(lambda self, x: self.more(x[:, 2:3]), more=nn.Linear(32, 32)), "2 modules read the contexts"),
+        (beside(lambda self, x: self.more(x[..., 16:]), more=nn.Linear(16, 32)), "2 modules read the contexts"),
+        (beside(lambda self, x: self.more(input=x), more=nn.Linear(32, 32)), "2 modules read the contexts"),
+        (beside(lambda self, x: self.more(x.new_ones(2, 7, 1), x), more=nn.Bilinear(1, 32, 32)), "2 modules read the"),
+        (lambda projection: own(by_heads, part=nn.Linear(8, 8)), r"unchanged, so there is no W_O\nwhere"),
+        (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), r"o_proj\.0 does, which is not a plain"),
         (rotated, r"no Linear reads the contexts .*: layers\.0\.self_attn\.o_proj does"),
         (OwnLinear.of, r"OwnLinear\) overrides forward"),
-        (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), "no Linear reads the contexts"),
     ],
 )
 def test_a_projection_that_is_not_one_matrix_raises(change: Any, message: str) -> None:
@@ -337,6 +354,12 @@ def test_a_projection_that_is_not_one_matrix_raises(change: Any, message: str) -
     assert caught.value.advice
     assert trace[1, 0].output.shape == (7, model.config.hidden_size)
     assert "view.writes" not in safetensors.numpy.load(page_bytes(trace))
+
+
+def test_a_sparse_argument_is_in_no_memory_of_contexts() -> None:
+    more = own(lambda self, graph: graph @ self.weight, weight=nn.Parameter(torch.randn(7, 32)))
+    _, trace = llama(beside(lambda self, x: self.more(torch.eye(7).to_sparse()), more=more))
+    assert trace[0, 0].output.shape == (7, 32)
 
 
 @pytest.mark.parametrize("idle", ["disable_adapters", "merged"])

@@ -171,7 +171,7 @@ class Session:
             if id(module) in counted:
                 self.hooks.before(module, self._enter, keywords=True)
             if id(module) in self.plan.readers:
-                self.hooks.before(module, self._project)
+                self.hooks.before(module, self._project, keywords=True)
         if self.consumer.follows:
             following.install()
             blocks = following.blocks_of(self.plan)
@@ -323,18 +323,18 @@ class Session:
         ]
         return missed
 
-    def _project(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _project(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         """Note a module as a reader of the last attention's output (a forward pre-hook)."""
-        forward = self.forward()
+        forward, given = self.forward(), (*args, *(kwargs or {}).values())
         if forward is None:
             self.note_outside(module)
-        elif args and id(module) in self.plan.readers:
+        elif given and id(module) in self.plan.readers:
             if not is_idle(module):
-                note_reader(forward, args[0], self.plan.readers[id(module)])
+                note_reader(forward, module, given, self.plan.readers[id(module)])
             for attention, path in self.plan.looped.get(id(module), ()):
-                if is_plain(args[0]):
+                if is_plain(given[0]):
                     with operators.Unwatched(), torch.no_grad():
-                        forward.progress.loops.setdefault(attention, Loop()).read(path, args[0])
+                        forward.progress.loops.setdefault(attention, Loop()).read(path, given[0])
 
 
 def _end_abandoned() -> None:

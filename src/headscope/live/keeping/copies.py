@@ -57,10 +57,7 @@ class Room:
 KINDS = {"cpu"} | {kind for kind in ("cuda", "mps", "xpu") if getattr(torch, kind).is_available()}
 """The types of devices of this machine."""
 
-
 Series = tuple[Stack, int]
-
-
 Places = tuple["torch.Tensor | None", "torch.Tensor | None"]
 
 

@@ -2,12 +2,13 @@
 
 Names don't matter. A Linear is an attention's output projection if its input is the memory that the attention wrote,
 with the same numbers: for each query, the contexts of all heads side by side. If something comes between them (a norm,
-a gate, a hook), or more than one Linear reads the output (an adapter), there is no W_O to multiply a head's context by.
+a gate, a hook), or more than one module reads the output (an adapter), there is no W_O to multiply a head's context by.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +29,6 @@ SAME_AS_LINEAR = ("FalconLinear",)
 
 CLOSE = 1e-6
 """Products of the same matrix differ by less, relative to the longest, whatever adds them up."""
-
-ADVICE = "use trace[layer, head].context instead: W_O requires a Linear that reads the contexts of all heads"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,20 +63,25 @@ class Awaited:
         mark, shape = mark_of(output) if mark is None else mark, tuple(output.shape)
         return cls((place.stack, place.layer), WeakStorage(output), output.data_ptr(), shape, mark)
 
-    def may_be(self, argument: Any) -> bool:
-        """Return True if an argument begins where this output does."""
-        return is_plain(argument) and argument.data_ptr() == self.pointer
+    def may_be_in(self, argument: Any) -> bool:
+        """Return True if an argument begins where a number of this output is, or was."""
+        if not is_plain(argument) or argument.layout != torch.strided:
+            return False
+        return 0 <= argument.data_ptr() - self.pointer < prod(self.shape) * argument.element_size()
 
     def is_in(self, argument: Any) -> bool:
-        """Return True if a Linear's argument is this output, with the heads side by side."""
-        if not self.may_be(argument):
+        """Return True if a module's argument is made of this output's numbers: of all or some, in any order."""
+        if not self.may_be_in(argument) or self.storage != WeakStorage(argument):
             return False
-        batch, queries, heads, d_value = self.shape
-        sizes = (argument.numel(), argument.shape[-1])
-        same_sizes = argument.is_contiguous() and sizes == (batch * queries * heads * d_value, heads * d_value)
-        if not same_sizes or self.storage != WeakStorage(argument):
-            return False
-        return self.mark is None or torch.equal(self.mark, marked(argument.reshape(-1, d_value)))
+        first = (self.pointer - argument.untyped_storage().data_ptr()) // argument.element_size()
+        rows, d_value = prod(self.shape[:-1]), self.shape[-1]
+        whole = argument.detach().as_strided((rows, d_value), (d_value, 1), first)
+        return self.mark is None or torch.equal(self.mark, marked(whole))
+
+    def is_all_of(self, argument: torch.Tensor) -> bool:
+        """Return True if a module's argument, which is in this output, is all of it, with the heads side by side."""
+        sizes = prod(self.shape), prod(self.shape[2:])
+        return argument.is_contiguous() and (argument.numel(), argument.shape[-1]) == sizes
 
 
 def mark_of(output: torch.Tensor) -> torch.Tensor | None:
@@ -98,7 +102,7 @@ class Output:
 
     Attributes:
         paths: their names in the model.
-        d_value: number of W_O's rows that belong to one head.
+        d_value: number of W_O's rows that belong to one head; 0 if none of them reads all contexts of a query at once.
         mark: tells whether W_O was changed since the pass; None if that can't be told.
     """
 
@@ -136,10 +140,7 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
     Raises:
         UnsupportedError: no single Linear is the projection, or its weight is stored in a form that can't be read.
     """
-    where = f"layer {layer}, head {head}"
-    name = type(model).__name__
-    if output is None or not output.paths:
-        raise _without(name, where)
+    where, name, output = f"layer {layer}, head {head}", type(model).__name__, output or Output((), 0)
     if len(output.paths) > 1:
         readers = ", ".join(output.paths)
         raise UnsupportedError(
@@ -147,9 +148,14 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
             where=where,
             advice="merge the adapter into the model first, then capture again",
         )
-    module = model.get_submodule(output.paths[0])
-    if not is_linear(module):
-        raise _without(name, where, f": {output.paths[0]} does, which has more numbers than a Linear")
+    module = model.get_submodule(output.paths[0]) if output.paths else None
+    if module is None or not is_linear(module) or not output.d_value:
+        other = "" if module is None or is_linear(module) else f": {output.paths[0]} does, which is not a plain Linear"
+        raise UnsupportedError(
+            f"{name}: no Linear reads the contexts of this layer's heads unchanged, so there is no W_O{other}",
+            where=where,
+            advice="use trace[layer, head].context instead: W_O requires a Linear that reads the contexts of all heads",
+        )
     plain = type(module).forward is nn.Linear.forward or type(module).__name__ in SAME_AS_LINEAR
     if isinstance(module, nn.Linear) and not plain:
         raise UnsupportedError(
@@ -169,8 +175,3 @@ def rows_of_W_O(model: nn.Module, output: Output | None, layer: int, head: int) 
     W = weight.detach() if is_conv1d(module) else weight.detach().T
     rows: np.ndarray = W[head * output.d_value : (head + 1) * output.d_value].float().cpu().numpy()
     return rows
-
-
-def _without(name: str, where: str, reader: str = "") -> UnsupportedError:
-    message = f"{name}: no Linear reads the contexts of this layer's heads unchanged, so there is no W_O{reader}"
-    return UnsupportedError(message, where=where, advice=ADVICE)

@@ -55,7 +55,6 @@ STATE = _Following()
 
 
 FOLLOWED = Kernels(FOLLOW_KEY_NAME)
-NUMBERS = (int, float, complex)
 
 
 def install() -> None:
@@ -82,7 +81,7 @@ def _run_and_note(operator: Operator, keys: Any, *args: Any, **kwargs: Any) -> A
 def _run(operator: Operator, keys: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator as it would have run."""
     for at in operator.tensors:
-        if at < len(args) and isinstance(args[at], NUMBERS):
+        if at < len(args) and isinstance(args[at], (int, float, complex)):
             with torch._C.DisableTorchFunction():
                 return operator.op._op(*args, **kwargs)  # unlike a redispatch, a call takes numbers for tensors
     return operator.op.redispatch(keys & BELOW, *args, **kwargs)

@@ -93,7 +93,7 @@ class Plan:
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
             of the transformer starts at its first layer.
         layers: module id -> id of the closest element of a list that the attention module is part of.
-        readers: module id -> name, for modules that may read an attention's output.
+        readers: module id -> name, for modules that may read an attention's output: those with numbers of their own.
         looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
     """
 
@@ -111,7 +111,7 @@ class Plan:
         self.stacks: dict[int, Stack] = {}
         self.homes: dict[int, int] = {}
         self.layers: dict[int, int] = {}
-        self.readers = {id(module): path for path, module in modules if _may_read(module)}
+        self.readers = {id(module): path for path, module in modules if is_linear(module) or _has_numbers(module)}
         self._numbers: dict[int, int] = {}
         self._of_lists: dict[str, int] = {}
         self._names: list[str] = []
@@ -208,7 +208,7 @@ class Plan:
         found: dict[int, list[tuple[int, str]]] = {}
         for reader, path in self.readers.items():
             numbered = NUMBERED.match(path)
-            if numbered is None or numbered[0] in around:
+            if numbered is None or numbered[0] in around or not may_project(self._by_name[path]):
                 continue
             parts = path.split(".")
             first = next((at for at, part in enumerate(parts) if ".".join(parts[: at + 1]) not in around), len(parts))
@@ -339,11 +339,8 @@ def _names(patterns: list[str]) -> dict[str, str]:
     return {pattern: name if taken.count(name) == 1 else pattern for pattern, name in short.items()}
 
 
-def _may_read(module: nn.Module) -> bool:
-    """Return True if a module may be part of an output projection.
-
-    These are Linears, and modules that have one and numbers of their own, as adapters do.
-    """
+def may_project(module: nn.Module) -> bool:
+    """Return True for Linears, and for modules that have one and numbers of their own, as adapters do."""
     return is_linear(module) or (_has_numbers(module) and any(map(is_linear, module.children())))
 
 

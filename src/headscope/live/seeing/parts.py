@@ -26,6 +26,7 @@ from headscope.live.masks.cells import Cells
 from headscope.live.masks.chunks import compact, copied, joined_masks
 from headscope.live.names.axes import in_common
 from headscope.live.names.sources import NOTHING
+from headscope.live.plan.stacks import may_project
 from headscope.live.progress import Extent, is_plain
 from headscope.live.seeing import operators
 from headscope.live.seeing.missed import Missed
@@ -448,18 +449,19 @@ class Held:
         )
 
 
-def note_reader(forward: Forward, x: Any, path: str) -> None:
-    """Note what a module reads that may be an output projection: an attention's output, or several side by side."""
-    if forward.held is None and (forward.awaited is None or not forward.awaited.may_be(x)):
+def note_reader(forward: Forward, module: nn.Module, given: tuple[Any, ...], path: str) -> None:
+    """Note what a module reads: numbers of an attention's output, or, if it may project, several side by side."""
+    if forward.held is None and (forward.awaited is None or not any(map(forward.awaited.may_be_in, given))):
         return
     with operators.Unwatched(), torch.no_grad():
-        if forward.held is not None and is_plain(x):
-            forward.held.prove(x)
+        if forward.held is not None and is_plain(given[0]) and may_project(module):
+            forward.held.prove(given[0])
         awaited = forward.awaited
-        if awaited is not None and awaited.is_in(x):
-            known = forward.projections.get(awaited.place, Output((), awaited.shape[-1]))
+        if awaited is not None and (x := next(filter(awaited.is_in, given), None)) is not None:
+            known = forward.projections.get(awaited.place, Output((), 0))
             paths = tuple(dict.fromkeys((*known.paths, path)))  # once for a layer that attends several times
-            forward.projections[awaited.place] = Output(paths, known.d_value)
+            d_value = awaited.shape[-1] if awaited.is_all_of(x) else known.d_value
+            forward.projections[awaited.place] = Output(paths, d_value)
 
 
 def settle(forward: Forward) -> None:
