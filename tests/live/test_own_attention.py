@@ -267,9 +267,18 @@ class Chosen(NamedTuple):
     flex_attention: bool = False
 
 
+class Stored:
+    """A plain class that sets and removes attributes of these names."""
+
+    def __init__(self, fused: bool = True) -> None:
+        self.flex_attention = self.scaled_dot_product_attention = fused
+        del self.flex_attention
+
+
 RECORDS = [
     Choices,
     Chosen,
+    Stored,
     make_dataclass("Plain", [("flex_attention", bool, False)]),
     make_dataclass("Frozen", [("scaled_dot_product_attention", bool, False)], frozen=True, order=True, slots=True),
     attrs.make_class("Made", {"flex_attention": attrs.field(default=False)}, slots=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import re
 import sys
@@ -32,8 +33,6 @@ OWN_SOFTMAX = {
 
 ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)
 """Pattern in the names of attention classes and functions."""
-
-OPERATOR = (OpOverload, OpOverloadPacket)
 
 LIBRARIES = ("torch.", "transformers.")
 """Modules whose functions are identified by their names alone."""
@@ -179,9 +178,7 @@ def _reached(waiting: list[Any]) -> Iterator[str]:
             yield name
         elif isinstance(thing, TABLES):
             entries = dict.values(thing) if isinstance(thing, dict) else thing
-            waiting.extend(
-                entries if len(entries) <= MOST_ENTRIES else ()
-            )  # a list that can't be added to may be added
+            waiting.extend(entries if len(entries) <= MOST_ENTRIES else ())  # some lists refuse to be added to others
         elif isinstance(thing, (partial, MethodType)):
             waiting.append(thing.func if isinstance(thing, partial) else thing.__func__)
         elif isinstance(thing, CodeType):
@@ -205,7 +202,7 @@ def _name_of(thing: Any) -> str | None:
         return SDPA_NAME
     if isinstance(thing, FunctionType) and thing.__name__ == FLEX_NAME and _is_in(thing):
         return FLEX_NAME
-    if isinstance(thing, (torch.jit.ScriptFunction, *OPERATOR)):
+    if isinstance(thing, (torch.jit.ScriptFunction, OpOverload, OpOverloadPacket)):
         text = str(thing.graph) if isinstance(thing, torch.jit.ScriptFunction) else str(thing)
         return SDPA_NAME if SDPA_NAME in text else None
     return None
@@ -234,8 +231,11 @@ def _names_of_function(function: FunctionType) -> Iterator[str]:
 
 
 def names_in(code: CodeType) -> Iterator[str]:
-    """The names that a code refers to, with those of the functions in it."""
-    yield from code.co_names
+    """The names that a code refers to, with those of the functions in it, but attention's where it only stores them."""
+    named = {SDPA_NAME, FLEX_NAME}.intersection(code.co_names)
+    steps = [step for step in dis.get_instructions(code) if step.opcode in dis.hasname] if named else []
+    named -= {step.argval for step in steps if not step.opname.startswith(("STORE", "DELETE"))}
+    yield from (name for name in code.co_names if name not in named)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from names_in(constant)
