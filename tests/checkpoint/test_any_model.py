@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from shutil import unpack_archive
+from types import SimpleNamespace
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -205,6 +206,13 @@ def test_saving_a_model_draws_no_bar_and_leaves_the_users_own(
 @pytest.mark.parametrize("held", [torch.nn.Linear(2, 2), 3, None])
 def test_other_objects_are_refused(held: Any) -> None:
     with pytest.raises(hs.errors.InputError, match=rf"{type(held).__name__} can't be opened[\s\S]*hs\.capture"):
+        hs.open(held)
+
+
+def test_an_object_that_holds_a_model_names_it(classifier: tuple[Any, Any, Any]) -> None:
+    """As setfit's SetFitModel, which is no module, has a model of sentence-transformers in `model_body`."""
+    held = SimpleNamespace(labels=["a", "b"], model_body=classifier[0])
+    with pytest.raises(hs.errors.InputError, match=r"can't be opened[\s\S]*hs\.open\(model\.model_body\)"):
         hs.open(held)
 
 

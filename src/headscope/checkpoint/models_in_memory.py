@@ -147,10 +147,13 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     _refuse_adapted(held)
     kind = kind_of(held)
     if kind is None:
+        inner = next((name for name, part in getattr(held, "__dict__", {}).items() if kind_of(part) is not None), None)
         raise InputError(
             f"{type(held).__name__} can't be opened",
             where="open",
-            advice="pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
+            advice=f"pass the model in it: hs.open(model.{inner})"
+            if inner is not None
+            else "pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
             "for another model in memory, use hs.capture",
         )
     _refuse_packed(held, may_be_meta=kind != "sentence-transformers")
