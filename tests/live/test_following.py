@@ -261,6 +261,11 @@ NAMED = {
     "a quantised Linear of optimum-quanto": Case(
         lambda self, ids: torch.ops.quanto.qbytes_mm(self.placed(ids), *quantised(self)), IDS
     ),
+    "an 8-bit Linear of bitsandbytes": Case(lambda self, ids: in_8_bits(self, ids, mixed=False), IDS),
+    "an 8-bit Linear of bitsandbytes with large numbers": Case(lambda self, ids: in_8_bits(self, ids, mixed=True), IDS),
+    "a grid of one image that NumPy reads": Case(
+        lambda self, ids, grid: (grid.numpy(), grid[:, 1], self.placed(ids))[-1], IDS, (IDS, torch.tensor([[1, 4, 4]]))
+    ),
     "the same ids in two tables": Case(lambda self, ids: self.words(ids) + self.table[ids], IDS),
 }
 
@@ -274,6 +279,39 @@ def quantised(self: Encoder) -> tuple[torch.Tensor, torch.Tensor]:
 def qbytes_mm(activations: torch.Tensor, weights: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """The operator of optimum-quanto's Linear."""
     return activations @ (weights * scales).T
+
+
+@torch.library.custom_op("bitsandbytes::int8_vectorwise_quant", mutates_args=())
+def of_rows(activations: torch.Tensor, threshold: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operator of bitsandbytes that quantises activations."""
+    sizes = activations.abs().amax(-1) / 127
+    return (activations / sizes[..., None]).round().to(torch.int8), sizes
+
+
+@torch.library.custom_op("bitsandbytes::int8_mixed_scaled_mm", mutates_args=())
+def of_mixed(
+    activations: torch.Tensor, numbers: torch.Tensor, weights: torch.Tensor, sizes: torch.Tensor, scales: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """That of its Linear, which multiplies columns with large numbers as they are; here there are none."""
+    return scaled_product(numbers, weights, sizes, scales), activations[..., :0].clone()
+
+
+@torch.library.custom_op("bitsandbytes::int8_scaled_mm", mutates_args=())
+def scaled_product(
+    numbers: torch.Tensor, weights: torch.Tensor, sizes: torch.Tensor, scales: torch.Tensor
+) -> torch.Tensor:
+    """That of its Linear without such columns."""
+    return numbers.float() @ weights.float().T * sizes[..., None] * scales.T
+
+
+def in_8_bits(self: Encoder, ids: torch.Tensor, *, mixed: bool) -> torch.Tensor:
+    """As bitsandbytes multiplies: row by row."""
+    x, (weights, scales) = self.placed(ids), quantised(self)
+    rows = x.reshape(-1, WIDTH)
+    numbers, sizes = of_rows(rows)
+    if mixed:
+        return of_mixed(rows, numbers, weights, sizes, scales)[0].reshape(x.shape)
+    return scaled_product(numbers, weights, sizes, scales).reshape(x.shape)
 
 
 def added_to_the_first(states: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

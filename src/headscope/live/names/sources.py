@@ -118,9 +118,10 @@ def linear(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     sources = known(args[0])
     if sources is None:
         return None
-    if result.dim() != sources.dim():
-        return unknown(result.dim())
-    packed = not isinstance(args[1], torch.Tensor)
+    axes = (result if isinstance(result, torch.Tensor) else result[0]).dim()
+    if axes != sources.dim():
+        return unknown(axes)
+    packed = not isinstance(args[1], torch.Tensor) or known(args[1]) is not None
     return mixed(sources, (-1,)) if packed else contracted(sources, args[1])
 
 
@@ -384,8 +385,11 @@ MIXING = (
 )
 """Operators that mix tokens, or use nothing but the shape of their arguments."""
 
-QUANTISED = "quantized::linear_dynamic quantized::linear_dynamic_fp16 quanto::qbytes_mm"
-"""Operators of quantised Linears, that of optimum-quanto among them."""
+QUANTISED = (
+    "quantized::linear_dynamic quantized::linear_dynamic_fp16 quanto::qbytes_mm"
+    " bitsandbytes::int8_mixed_scaled_mm bitsandbytes::int8_scaled_mm"
+)
+"""Operators of quantised Linears, those of optimum-quanto and of bitsandbytes among them."""
 
 UNSEEN = ("detach", "alias")
 """Operators without a kernel: as_subclass and nn.Parameter make an object of another class of their results, which a
@@ -401,7 +405,7 @@ RULES = {
         kept: "to _to_copy contiguous clone lift_fresh _conj resolve_conj resolve_neg dropout"
         " feature_dropout native_dropout alpha_dropout batch_norm native_batch_norm group_norm native_group_norm"
         " instance_norm masked_fill prelu"
-        " _autocast_to_reduced_precision _autocast_to_full_precision",
+        " _autocast_to_reduced_precision _autocast_to_full_precision bitsandbytes::int8_vectorwise_quant",
         added: "index_add scatter_add scatter_reduce",
         normed: "layer_norm native_layer_norm rms_norm _fused_rms_norm",
         linear: f"linear scaled_dot_product_attention _grouped_mm _scaled_grouped_mm {QUANTISED}",
