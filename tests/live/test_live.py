@@ -18,8 +18,10 @@ import pytest
 import torch
 import transformers
 from comparing import captured_of, own, pass_of, tokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import nn
-from transformers import AutoTokenizer, BertModel
+from transformers import AutoTokenizer, BertModel, PreTrainedTokenizerFast
 
 import headscope
 from families import BY_NAME, DECODER, SLIDING, TEXT, Family, built
@@ -107,6 +109,20 @@ def test_eager_attention_of_the_library_that_is_not_what_ran(reason: str) -> Non
     assert report.agrees, report
     assert [check.name for check in report.checks] == ["row sums", "module output", "tokens"]
     assert [name for name, said in report.skipped if reason in said] == ["eager weights"]
+
+
+def test_eager_attention_of_the_library_that_hides_every_key() -> None:
+    """As in transformers' NemotronAsrStreamingEncoder, which takes its mask of numbers for one of booleans."""
+
+    def forward(self: Any, ids: torch.Tensor) -> Any:
+        hidden = torch.full((1, 1, 3, 3), -torch.inf)
+        return self.bert(ids, attention_mask=hidden if self.bert.config._attn_implementation == "eager" else None)
+
+    model = own(forward, bert=BERT.build())
+    report = captured_of(model, torch.tensor([[4, 5, 6]])).trace.verify()
+    assert report.agrees, report
+    reason = "the eager attention of BertSelfAttention gives nothing but NaN"
+    assert ("eager weights", reason) in report.skipped
 
 
 def two_rows(self: Any, ids: torch.Tensor) -> Any:
@@ -355,6 +371,14 @@ def test_a_vocabulary_in_either_direction_names_the_tokens(published: Any, way: 
 def test_an_id_that_a_vocabulary_lacks_keeps_its_number(published: Any) -> None:
     assert tokens_by(published[0], {"the": 6, "3": 7}, torch.tensor([[6, 7, 8]])) == ("the", "3", "8")
     assert tokens_by(published[0], {6: "the"}, torch.tensor([[6, 7]])) == ("the", "7")
+    assert tokens_by(published[0], ["a"] * 7, torch.tensor([[6, 7]])) == ("a", "7")
+
+
+def test_an_id_that_a_tokenizer_lacks_keeps_its_number(published: Any) -> None:
+    """A table of words often has more rows than the tokenizer has tokens."""
+    model, tokenizer = BY_NAME["BertModel"].build(), WordLevel({"a": 0, "[MASK]": 1})
+    for words in (Tokenizer(tokenizer), PreTrainedTokenizerFast(tokenizer_object=Tokenizer(tokenizer))):
+        assert tokens_by(model, words, torch.tensor([[0, 7]])) == ("a", "7")
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,17 @@ def _refuse_unapplied(call: Call, row: int) -> None:
     """Refuse weights that a module returns, and whose products with the values are not its contexts.
 
     Raises:
-        UnsupportedError: they aren't, as where a module takes a sink's share off the contexts alone.
+        UnsupportedError: they aren't, as where a module takes a sink's share off the contexts alone; or all are NaN, as
+            where a class hides every key in its eager attention.
     """
     assert call.weights is not None
     weights, context = call.weights[row].float(), call.context[row].float()
+    if bool(weights.isnan().all()):
+        raise UnsupportedError(
+            f"the eager attention of {type(call.module).__name__} gives nothing but NaN",
+            where=call.path,
+            advice="compare the contexts",
+        )
     v = call.v[row].float().repeat_interleave(len(weights) // len(call.v[row]), 0)
     if bool(((weights @ v - context).abs() > (4 * call.eps + 1e-5) * (weights.abs() @ v.abs())).any()):
         raise UnsupportedError(

@@ -26,7 +26,7 @@ Vocabulary = tuple[Names, frozenset[int]]
 
 
 def vocabulary(tokenizer: Any) -> Vocabulary:
-    """The vocabulary of a tokenizer.
+    """The vocabulary of a tokenizer. An id without a token keeps its number.
 
     Args:
         tokenizer: a transformers tokenizer, a tokenizers.Tokenizer, headscope's own, a sequence of tokens, or a mapping
@@ -37,25 +37,27 @@ def vocabulary(tokenizer: Any) -> Vocabulary:
     """
     if tokenizer is None:
         return str, frozenset()
+    look_up: Callable[[int], Any]
+    special = frozenset(getattr(tokenizer, "all_special_ids", ()))
     if hasattr(tokenizer, "convert_ids_to_tokens"):
-        special = frozenset(getattr(tokenizer, "all_special_ids", ()))
-        return (lambda number: str(tokenizer.convert_ids_to_tokens(int(number)))), special
-    if hasattr(tokenizer, "id_to_token"):
+        look_up = tokenizer.convert_ids_to_tokens
+    elif hasattr(tokenizer, "id_to_token"):
         added: Mapping[int, Any] = getattr(tokenizer, "get_added_tokens_decoder", dict)()
-        special = frozenset(number for number, token in added.items() if token.special)
-        return (lambda number: str(tokenizer.id_to_token(int(number)))), special
-    if isinstance(tokenizer, Sequence) and not isinstance(tokenizer, str):
-        return (lambda number: str(tokenizer[number]) if 0 <= number < len(tokenizer) else str(number)), frozenset()
-    if isinstance(tokenizer, Mapping):
-        words = _words(tokenizer)
-        return (lambda number: words.get(number, str(number))), frozenset()
-    if hasattr(tokenizer, "token"):
-        return (lambda number: str(tokenizer.token(int(number)))), frozenset()
-    raise InputError(
-        f"expected a tokenizer, got {type(tokenizer).__name__}",
-        where="tokenizer",
-        advice="pass a transformers tokenizer, a tokenizers.Tokenizer, or the list of tokens in the order of their ids",
-    )
+        look_up, special = tokenizer.id_to_token, frozenset(at for at, token in added.items() if token.special)
+    elif isinstance(tokenizer, Sequence) and not isinstance(tokenizer, str):
+        look_up = dict(enumerate(tokenizer)).get
+    elif isinstance(tokenizer, Mapping):
+        look_up = _words(tokenizer).get
+    elif hasattr(tokenizer, "token"):
+        look_up = tokenizer.token
+    else:
+        raise InputError(
+            f"expected a tokenizer, got {type(tokenizer).__name__}",
+            where="tokenizer",
+            advice="pass a transformers tokenizer, a tokenizers.Tokenizer, or the list of tokens in the order of their "
+            "ids",
+        )
+    return (lambda number: str(number if (token := look_up(int(number))) is None else token)), special
 
 
 def _words(tokenizer: Mapping[Any, Any]) -> dict[int, str]:
