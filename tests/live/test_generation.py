@@ -185,6 +185,20 @@ def test_steps_that_are_undone_are_followed() -> None:
     agrees_alone(captured.generation, model)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_that_are_undone_at_the_end_are_followed(name: str) -> None:
+    """Two of three guesses are rejected, and the sequence ends one token later."""
+    model, cache, ids = model_of(name), DynamicCache(), prompts(1)[0]
+    with torch.no_grad(), hs.capture(model) as captured:
+        for tokens, undone in ((ids, 0), (ids[:, :3], 2), (ids[:, 3:4], 0)):
+            model(tokens, **{CACHE: cache}, use_cache=True)
+            if undone:
+                cache.crop(-undone)
+    trace = captured.generation
+    assert trace.ids == (*ids[0].tolist(), int(ids[0, 0]), int(ids[0, 3]))
+    agrees_alone(trace, model)
+
+
 def test_two_sequences_in_one_block_are_two() -> None:
     model = model_of("llama")
     first, second = prompts(1)[0], prompts(1, seed=2)[0]

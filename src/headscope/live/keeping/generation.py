@@ -232,12 +232,18 @@ def _queries_of(layer: LayerCopy) -> torch.Tensor:
     return q
 
 
-def _piece(layer: LayerCopy, origin: Origin) -> Piece:
+def _piece(layer: LayerCopy, origin: Origin, total: int | None) -> Piece:
+    """A pass's part of a layer, up to the end of the sequence, if it is known: tokens that were undone come after."""
     span, q = layer.tensors["k"], _queries_of(layer)
     assert isinstance(span, KeySpan)
-    keys = span.stop - span.start
-    place = (span.stop - q.shape[1], origin.count, (q.shape[1], keys), span.start)
-    return Piece(layer.call["mask"], layer.call["terms"], *place)
+    start, whole = span.stop - q.shape[1], (q.shape[1], span.stop - span.start)
+    undone = 0 if total is None else max(0, span.stop - total)
+    mask, terms, (queries, keys) = layer.call["mask"], layer.call["terms"], (size - undone for size in whole)
+    if undone:
+        allowed, bias = (None if x is None else x[..., :keys] for x in (mask.keys, mask.bias))
+        mask = replace(mask, keys=allowed, bias=None if bias is None else bias[:, :queries])
+        terms = terms.window(0, queries, 0, keys, whole)
+    return Piece(mask, terms, start, origin.count, (queries, keys), span.start)
 
 
 def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series, *, own: bool) -> list[LayerCopy]:
@@ -247,7 +253,8 @@ def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series
     layers = []
     for number in sorted(rows[0]):
         calls, where = [row[number][1] for row in rows], f"layer {number} of {series[0].name}"
-        pieces = [_piece(call, origin) for call, origin in zip(calls, origins, strict=True)]
+        end = total if own else None
+        pieces = [_piece(call, origin, end) for call, origin in zip(calls, origins, strict=True)]
         # CachedSequences.keep gives all layers of a pass the same sequence, ending at the same token: all have
         # these origins.
         cached = {name: calls[-1].tensors[name] for name in ("k", "v")}
