@@ -46,7 +46,6 @@ DTYPES = {
     torch.float16: torch.float16,
 }
 
-
 GENERATED = "captured.generation, the prompt and all steps of generate() as one causal map; or "
 
 

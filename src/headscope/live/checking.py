@@ -47,7 +47,6 @@ SUMS = 1e-5
 LEAST_WEIGHT = 1e-7
 """Weights may differ by this, whatever their size: fp16 has no smaller numbers."""
 
-
 Sample = tuple["slice | torch.Tensor", np.ndarray, "torch.Tensor | None", "torch.Tensor | None"]
 """The queries of one row of a batch that are recomputed, as the first attributes of `_Probe` say it."""
 

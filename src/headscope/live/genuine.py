@@ -39,7 +39,6 @@ PRIMITIVES: tuple[tuple[Any, str], ...] = (
 )
 """The functions of PyTorch that attention is made of, each with its owner."""
 
-
 PLAIN = (bool, int, float, str)
 OF_EVERY_MODULE = frozenset(vars(nn.Module())) - {"training"}
 

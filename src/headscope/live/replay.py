@@ -89,19 +89,14 @@ def _refuse_unapplied(call: Call, row: int) -> None:
     """
     assert call.weights is not None
     weights, context = call.weights[row].float(), call.context[row].float()
-    if bool(weights.isnan().all()):
-        raise UnsupportedError(
-            f"the eager attention of {type(call.module).__name__} gives nothing but NaN",
-            where=call.path,
-            advice="compare the contexts",
-        )
     v = call.v[row].float().repeat_interleave(len(weights) // len(call.v[row]), 0)
-    if bool(((weights @ v - context).abs() > (4 * call.eps + 1e-5) * (weights.abs() @ v.abs())).any()):
-        raise UnsupportedError(
-            f"{type(call.module).__name__} returns other weights than it applies",
-            where=call.path,
-            advice="compare the contexts",
-        )
+    kind, reason = type(call.module).__name__, ""
+    if bool(weights.isnan().all()):
+        reason = f"the eager attention of {kind} gives nothing but NaN"
+    elif bool(((weights @ v - context).abs() > (4 * call.eps + 1e-5) * (weights.abs() @ v.abs())).any()):
+        reason = f"{kind} returns other weights than it applies"
+    if reason:
+        raise UnsupportedError(reason, where=call.path, advice="compare the contexts")
 
 
 @contextmanager
@@ -223,7 +218,6 @@ def _model_readers(model: nn.Module) -> list[nn.Module]:
 
 UNDECIDED = -2
 """Instead of an id: none, or more than one, changes what enters at this place."""
-
 
 Sides = tuple[np.ndarray, np.ndarray]
 """The queries and the keys of one row, (tokens, numbers) each."""

@@ -30,9 +30,7 @@ from headscope.traces import Cut, Trace
 IDS = ("decoder_input_ids", "input_ids")
 """Names of the argument that holds the tokens to continue, in order of preference."""
 
-
 ADVICE = "use the traces of the passes instead: captured.traces, captured.forwards[i]"
-
 
 Layers = dict[int, tuple[Group, LayerCopy]]
 """Layer number -> the layer's group and its copy."""

@@ -38,7 +38,6 @@ ADVICE = (
 CellFunction = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 """A function of one place: row of the batch, head, query, key, each a tensor without axes."""
 
-
 Scoring = tuple[float, "float | None", "CellFunction | None"]
 """The reading of a score_mod, as the last attributes of `Flexed` say it."""
 

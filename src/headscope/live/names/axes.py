@@ -20,7 +20,6 @@ Followed = tuple[np.ndarray | None, np.ndarray | None]
 """The numbers of the tokens of a call's queries and of its keys, (1 or batch, tokens) each, -1 for those that are not
 known; None for all."""
 
-
 Vocabulary = tuple[Names, frozenset[int]]
 """Decodes an id to its token; and the ids of special tokens."""
 
@@ -54,8 +53,7 @@ def vocabulary(tokenizer: Any) -> Vocabulary:
         raise InputError(
             f"expected a tokenizer, got {type(tokenizer).__name__}",
             where="tokenizer",
-            advice="pass a transformers tokenizer, a tokenizers.Tokenizer, or the list of tokens in the order of their "
-            "ids",
+            advice="pass a transformers tokenizer, a tokenizers.Tokenizer, or the list of tokens in the order of ids",
         )
     return (lambda number: str(number if (token := look_up(int(number))) is None else token)), special
 

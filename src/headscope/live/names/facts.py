@@ -68,13 +68,10 @@ View = tuple["weakref.ref[torch.Tensor]", "weakref.ref[torch.Tensor]", Any, "tup
 """A part of a tensor and the whole, and the operator that made one from the other, with its further arguments: what is
 written to the part is written to the whole."""
 
-
 MOST_REMEMBERED = 64
 """Maximum number of forward passes whose outputs are recognised when they are a later one's input."""
 
-
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
 
 VIEWS = ("select", "slice")
 """Operators through whose results a tensor is written in parts: x[:, 0] = …"""

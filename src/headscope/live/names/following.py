@@ -53,7 +53,6 @@ class _Following(threading.local):
 
 STATE = _Following()
 
-
 FOLLOWED = Kernels(FOLLOW_KEY_NAME)
 
 

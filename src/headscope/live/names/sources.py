@@ -491,7 +491,6 @@ ELEMENTS = 1 << 40
 MOST_RESULTS, MOST_BYTES = 4096, 1 << 26
 """Maximum number of results that are kept for operators that run again on the same tokens, and of bytes for them."""
 
-
 Calls = list[tuple[np.ndarray | None, np.ndarray | bool | None]]
 """The tokens of the queries and keys of each attention in a block. In place of the keys', True if they are the queries'
 after cached keys of earlier passes."""

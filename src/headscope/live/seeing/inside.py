@@ -42,7 +42,6 @@ Run = tuple[nn.Module, torch.Tensor, torch.Tensor]
 RUNS: dict[tuple[int, int], list[Run]] = {}
 """The parts that ran in the calls that are running, in order: see `of_thread`."""
 
-
 _signature = cache(inspect.signature)
 
 

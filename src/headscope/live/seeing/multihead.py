@@ -41,7 +41,6 @@ def _switch_fast_path_off() -> Callable[[], None]:
 FAST_PATH = Shared(_switch_fast_path_off)
 """Switches off PyTorch's inference fast path."""
 
-
 Given = tuple[torch.Tensor, torch.Tensor]
 """Queries and keys as a MultiheadAttention is given them: (tokens, batch, d), or (tokens, d) without a batch."""
 
@@ -80,7 +79,6 @@ def given_now(module: nn.Module) -> Given | None:
 
 
 FORWARD = nn.MultiheadAttention.forward.__code__
-
 
 Read = tuple[list[Seat], tuple[torch.Tensor, ...], torch.Tensor]
 """A call that was read at its operator: the sessions that saw it; the operator's queries, keys and values, (batch,
