@@ -281,7 +281,7 @@ LINES = {
     "attention": 1856,
     "traces": 1797,
     "encoder": 1405,
-    "live": 11963,
+    "live": 11957,
     "heads": 3013,
     "runs": 2865,
     "explain": 3715,
