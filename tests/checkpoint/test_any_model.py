@@ -209,9 +209,11 @@ def test_other_objects_are_refused(held: Any) -> None:
         hs.open(held)
 
 
-def test_an_object_that_holds_a_model_names_it(classifier: tuple[Any, Any, Any]) -> None:
+@pytest.mark.parametrize("holder", [SimpleNamespace, torch.nn.Module])
+def test_an_object_that_holds_a_model_names_it(classifier: tuple[Any, Any, Any], holder: Any) -> None:
     """As setfit's SetFitModel, which is no module, has a model of sentence-transformers in `model_body`."""
-    held = SimpleNamespace(labels=["a", "b"], model_body=classifier[0])
+    held = holder()
+    held.labels, held.model_body = ["a", "b"], classifier[0]
     with pytest.raises(hs.errors.InputError, match=r"can't be opened[\s\S]*hs\.open\(model\.model_body\)"):
         hs.open(held)
 

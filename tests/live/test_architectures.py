@@ -293,6 +293,11 @@ def beside(forward: Callable[[Any, torch.Tensor], torch.Tensor], **parts: nn.Mod
     return lambda base: own(lambda self, x: self.base(x) + forward(self, x), base=base, **parts)
 
 
+def one_number() -> Any:
+    """A module with a number of its own, which reads the bits of fp32."""
+    return own(lambda self, bits: self.weight * bits.view(torch.float32), weight=nn.Parameter(torch.ones(1)))
+
+
 def rotated(base: nn.Linear) -> Any:
     """A Linear that reads rotated contexts; beside it stands its weight, as in peft's OFT, HRA, IA3, …"""
     made = own(lambda self, x: self.base(x @ self.turn), base=base)
@@ -341,6 +346,8 @@ def llama(change: Any) -> tuple[Any, Any]:
         (beside(lambda self, x: self.more(x[..., 16:]), more=nn.Linear(16, 32)), "2 modules read the contexts"),
         (beside(lambda self, x: self.more(input=x), more=nn.Linear(32, 32)), "2 modules read the contexts"),
         (beside(lambda self, x: self.more(x.new_ones(2, 7, 1), x), more=nn.Bilinear(1, 32, 32)), "2 modules read the"),
+        (beside(lambda self, x: self.more(x.view(torch.float64)), more=one_number()), "2 modules read the contexts"),
+        (beside(lambda self, x: self.more(x.view(torch.int32)), more=one_number()), "2 modules read the contexts"),
         (lambda projection: own(by_heads, part=nn.Linear(8, 8)), r"unchanged, so there is no W_O\nwhere"),
         (lambda projection: nn.Sequential(nn.LayerNorm(32), projection), r"o_proj\.0 does, which is not a plain"),
         (rotated, r"no Linear reads the contexts .*: layers\.0\.self_attn\.o_proj does"),

@@ -147,7 +147,9 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
     _refuse_adapted(held)
     kind = kind_of(held)
     if kind is None:
-        inner = next((name for name, part in getattr(held, "__dict__", {}).items() if kind_of(part) is not None), None)
+        parts = getattr(held, "__dict__", {})
+        parts = parts | (parts.get("_modules") or {})  # of an nn.Module
+        inner = next((name for name, part in parts.items() if kind_of(part) is not None), None)
         raise InputError(
             f"{type(held).__name__} can't be opened",
             where="open",

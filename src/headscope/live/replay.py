@@ -70,8 +70,9 @@ class _PassedWeights(Consumer):
         if call.weights is None or (call.turn, *call.weights.shape[2:]) != (self.source.turn, *cut.sizes):
             return
         self.layers.add(call.layer)
-        _refuse_unapplied(call, cut.row)
-        cells, q, k = (x[cut.row].float().cpu().numpy() for x in (call.weights, call.q, call.k))
+        weights, q, k = (x[cut.row].float() for x in (call.weights, call.q, call.k))
+        _refuse_unapplied(call, cut.row, weights)
+        cells, q, k = (x.cpu().numpy() for x in (weights, q, k))
         if len(cut.queries) < cut.sizes[0]:
             cells, q = (x.take(cut.queries, axis=1) for x in (cells, q))
         if len(cut.keys) < cut.sizes[1]:
@@ -80,20 +81,19 @@ class _PassedWeights(Consumer):
         self.see(call.layer, cells[heads], q[heads], k[[head * len(k) // len(q) for head in heads]])
 
 
-def _refuse_unapplied(call: Call, row: int) -> None:
-    """Refuse weights that a module returns, and whose products with the values are not its contexts.
+def _refuse_unapplied(call: Call, row: int, weights: torch.Tensor) -> None:
+    """Refuse a row's weights that a module returns, and whose products with the values are not its contexts.
 
     Raises:
         UnsupportedError: they aren't, as where a module takes a sink's share off the contexts alone; or all are NaN, as
             where a class hides every key in its eager attention.
     """
-    assert call.weights is not None
-    weights, context = call.weights[row].float(), call.context[row].float()
+    context = call.context[row].float()
     v = call.v[row].float().repeat_interleave(len(weights) // len(call.v[row]), 0)
     kind, reason = type(call.module).__name__, ""
     if bool(weights.isnan().all()):
         reason = f"the eager attention of {kind} gives nothing but NaN"
-    elif bool(((weights @ v - context).abs() > (4 * call.eps + 1e-5) * (weights.abs() @ v.abs())).any()):
+    elif bool(((weights @ v - context).abs() > (4 * call.eps + 1e-5) * (weights @ v.abs())).any()):
         reason = f"{kind} returns other weights than it applies"
     if reason:
         raise UnsupportedError(reason, where=call.path, advice="compare the contexts")

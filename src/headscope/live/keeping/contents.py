@@ -158,7 +158,8 @@ def _blocks(x: torch.Tensor) -> Iterator[torch.Tensor]:
 
 def fingerprint(x: torch.Tensor) -> torch.Tensor:
     """A number for each vector along the last axis, from all of its bits."""
-    x = x.detach().reshape(x.shape or (1,)).clone(memory_format=torch.contiguous_format)  # strides of size 1, too
+    x = x.detach().reshape(x.shape or (1,)).contiguous()
+    x = x if x.stride(-1) == 1 else x.clone(memory_format=torch.contiguous_format)  # of one number each
     bits = x.view(BITS[min(x.element_size(), 4)]).long()
     weights = (2 * torch.arange(bits.shape[-1], device=x.device) + 1) * MULTIPLIER
     return (bits * weights).sum(-1)

@@ -40,6 +40,7 @@ class Awaited:
         storage: weak reference to the output's memory.
         pointer: address at which the output begins.
         shape: (batch, queries, heads, d_value).
+        dtype: its numbers' type, which a view of them need not have.
         mark: a number for each query and head that tells whether they changed; None on a GPU, which would have to wait.
     """
 
@@ -47,6 +48,7 @@ class Awaited:
     storage: WeakStorage
     pointer: int
     shape: tuple[int, ...]
+    dtype: torch.dtype
     mark: torch.Tensor | None = None
 
     @classmethod
@@ -61,21 +63,22 @@ class Awaited:
         if not output.is_contiguous():
             return None
         mark, shape = mark_of(output) if mark is None else mark, tuple(output.shape)
-        return cls((place.stack, place.layer), WeakStorage(output), output.data_ptr(), shape, mark)
+        return cls((place.stack, place.layer), WeakStorage(output), output.data_ptr(), shape, output.dtype, mark)
 
     def may_be_in(self, argument: Any) -> bool:
         """Return True if an argument begins where a number of this output is, or was."""
         if not is_plain(argument) or argument.layout != torch.strided:
             return False
-        return 0 <= argument.data_ptr() - self.pointer < prod(self.shape) * argument.element_size()
+        return 0 <= argument.data_ptr() - self.pointer < prod(self.shape) * self.dtype.itemsize
 
     def is_in(self, argument: Any) -> bool:
         """Return True if a module's argument is made of this output's numbers: of all or some, in any order."""
         if not self.may_be_in(argument) or self.storage != WeakStorage(argument):
             return False
-        first = (self.pointer - argument.untyped_storage().data_ptr()) // argument.element_size()
-        rows, d_value = prod(self.shape[:-1]), self.shape[-1]
-        whole = argument.detach().as_strided((rows, d_value), (d_value, 1), first)
+        memory, d_value = argument.untyped_storage(), self.shape[-1]
+        whole = torch.empty(0, dtype=self.dtype, device=argument.device).set_(
+            memory, (self.pointer - memory.data_ptr()) // self.dtype.itemsize, (prod(self.shape[:-1]), d_value)
+        )
         return self.mark is None or torch.equal(self.mark, marked(whole))
 
     def is_all_of(self, argument: torch.Tensor) -> bool:

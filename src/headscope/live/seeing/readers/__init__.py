@@ -10,8 +10,8 @@ from __future__ import annotations
 from torch import nn
 
 from headscope.live.seeing.readers import deberta
-from headscope.live.seeing.readers.positions import BLIP, BLOOM, FALCON, MPNET, MPT, ROFORMER, WRITTEN_OUT, XLM
 from headscope.live.seeing.readers.reading import Reader
+from headscope.live.seeing.readers.written_out import BLIP, BLOOM, FALCON, MPNET, MPT, ROFORMER, WRITTEN_OUT, XLM
 
 READERS = {
     f"transformers.models.{name}": reader

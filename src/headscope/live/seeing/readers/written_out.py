@@ -1,6 +1,8 @@
-"""BERT's attention with its matrices written out; MPNet, RoFormer, BLOOM, Falcon and MPT: biases and rotations.
+"""Attention whose module writes its products out, in encoders and in decoders with ALiBi.
 
-MegatronBERT, RemBERT, TAPAS, VisualBERT and FLAVA have BERT's attention (Devlin et al. 2018) as it was published.
+MegatronBERT, RemBERT, TAPAS, VisualBERT, FLAVA, LXMERT, ViLT, and the text of BLIP and of GIT have BERT's attention
+(Devlin et al. 2018) as it was published. XLM and FlauBERT (Lample and Conneau 2019; Le et al. 2020) fill scores where
+a mask is 0. The images of BLIP (Li et al. 2022) have one matrix for queries, keys and values.
 MPNet (Song et al. 2020) has T5's relative position bias, the same in every layer, with a scale of 1 / sqrt(d_head).
 RoFormer (Su et al. 2021) rotates queries and keys, and values where the config sets rotary_value.
 
