@@ -98,7 +98,7 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
 
 def tokens(trace: Trace, source: CapturedModel) -> Check | str:
     """Compare the ids of a trace's tokens with those whose embeddings enter its stack; or say why it is impossible."""
-    from headscope.live.replay import UNDECIDED, entering_ids
+    from headscope.live.entering import UNDECIDED, entering_ids
 
     named = {"query": np.array(trace.queries.ids), "key": np.array(trace.keys.ids)}
     if all((ids < 0).all() for ids in named.values()):

@@ -76,9 +76,9 @@ class Awaited:
         if not self.may_be_in(argument) or self.storage != WeakStorage(argument):
             return False
         memory, d_value = argument.untyped_storage(), self.shape[-1]
-        whole = torch.empty(0, dtype=self.dtype, device=argument.device).set_(
-            memory, (self.pointer - memory.data_ptr()) // self.dtype.itemsize, (prod(self.shape[:-1]), d_value)
-        )
+        first = (self.pointer - memory.data_ptr()) // self.dtype.itemsize
+        empty = torch.empty(0, dtype=self.dtype, device=argument.device)
+        whole = empty.set_(memory, first, (prod(self.shape[:-1]), d_value), (d_value, 1))
         return self.mark is None or torch.equal(self.mark, marked(whole))
 
     def is_all_of(self, argument: torch.Tensor) -> bool:
