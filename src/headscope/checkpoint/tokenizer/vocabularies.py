@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import errno
-import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import MOST_BYTES, brief, shortened, shown
 from headscope.checkpoint.raw_files import read_whole
-from headscope.checkpoint.tokenizer.backend import Backend, added_token, check_growth, library_errors
+from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
 from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
 from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
@@ -49,10 +47,6 @@ def from_tokenizer_json(path: Path, settings: Settings, class_name: str | None) 
     except OSError as error:
         reason = error.strerror or error
         raise CheckpointError(f"tokenizer.json can't be read: {reason}", where=where, advice=advice) from error
-    with suppress(ValueError, RecursionError):  # no JSON: the library names the fault
-        stated = json.loads(data)
-        if isinstance(stated, dict):
-            check_growth(where, stated.get("normalizer"), stated.get("pre_tokenizer"))
     with library_errors(where, advice):
         rust = Tokenizer.from_buffer(data)
         if LONG_ID.search(data):
