@@ -317,10 +317,9 @@ def test_a_window_costs_the_window() -> None:
     assert cells[1] < 2000 * 2000 / 4
 
 
-@pytest.mark.parametrize("way", ["blocks", "fused"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [4, 2])
-def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_its_rows(causal: bool, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that differ in their padding and in who their tokens are, against the plain computation row by row."""
     monkeypatch.setitem(blocks.BLOCK_CELLS, "cpu", 500)
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 4)
@@ -332,33 +331,21 @@ def test_a_batch_is_its_rows(way: str, causal: bool, kv_heads: int, monkeypatch:
     q, k, v = (torch.from_numpy(np.stack([one[name] for one in rows])) for name in ("q", "k", "v"))
     prepared, layer = prepare(roles), LayerArrays(q, k, v, scale=0.35, mask=masks)
     for _ in range(2):  # what is kept of the masks serves again
-        found = prepared.of(layer, gram=gram_of(torch.from_numpy(W_O)), way=way)
+        found = prepared.of(layer, gram=gram_of(torch.from_numpy(W_O)))
         assert found.shape == (len(CATALOG), 3, 4, n)
     for at, (row, mask, of) in enumerate(zip(rows, masks, roles, strict=True)):
         plain = plain_of(**row | {"W_O": W_O}, scale=0.35, mask=mask, roles=of)
         agree(plain, dict(zip(prepared.names, found[:, at].numpy(), strict=True)), n)
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("n", [1, 2, 40, 1100])
-def test_all_ways_agree(mask: str, n: int) -> None:
-    arrays = {name: torch.from_numpy(array) for name, array in drawn(n, kv_heads=2, spread=2).items()}
-    gram = gram_of(arrays.pop("W_O"))
-    prepared = prepare(roles_for(n))
-    layer = LayerArrays(**arrays, scale=0.35, mask=MASKS[mask](n))
-    ways = [prepared.of(layer, gram=gram, way=way).numpy() for way in ("blocks", "fused")]
-    agree(*(dict(zip(prepared.names, found, strict=True)) for found in ways), n)
-
-
-@pytest.mark.parametrize("way", ["blocks", "fused"])
 @pytest.mark.parametrize("mask", ["everything", "causal"])
-def test_each_statistic_alone_is_that_of_all(way: str, mask: str) -> None:
+def test_each_statistic_alone_is_that_of_all(mask: str) -> None:
     arrays = {name: torch.from_numpy(array) for name, array in drawn(40, kv_heads=2).items()}
     gram = gram_of(arrays.pop("W_O"))
     layer = LayerArrays(**arrays, scale=0.35, mask=MASKS[mask](40))
-    together = prepare(roles_for(40)).of(layer, gram=gram, way=way)
+    together = prepare(roles_for(40)).of(layer, gram=gram)
     for name, expected in zip(CATALOG, together, strict=True):
-        (alone,) = prepare(roles_for(40), [name]).of(layer, gram=gram, way=way)
+        (alone,) = prepare(roles_for(40), [name]).of(layer, gram=gram)
         torch.testing.assert_close(alone, expected, equal_nan=True)
 
 

@@ -1,7 +1,7 @@
 """The catalog of statistics, as data: name, meaning, unit, formula, source. Everything that lists statistics reads it.
 
-To add a statistic, add an entry here and its formula to reference.py, and to the fast ways if it is neither a cell nor
-a mass. The terminal, the page, the survey, its report and docs/statistics.md then show it without further changes.
+To add a statistic, add an entry here and its formula to reference.py, and to fast.py if it is neither a cell nor a
+mass. The terminal, the page, the survey, its report and docs/statistics.md then show it without further changes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Every statistic on torch tensors, on their device and for whole batches, in O(S) memory: no map is built.
 
-`prepare` reads the roles of a batch's tokens once; the object it returns then measures layer after layer. Two ways give
-the same sums over a layer's weights: blocks of scores that stay in the cache, and fused attention calls. A layer is
-prepared once for both: upcast, with padding folded into the keys, and with the columns that its weights multiply. See
-docs/statistics.md.
+`prepare` reads the roles of a batch's tokens once; the object it returns then measures layer after layer. A layer
+is upcast, with padding folded into the keys and with the columns that its weights multiply; then its weights are summed
+in blocks of scores that stay in the cache. See docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import numpy as np
 import torch
 
 from headscope.attention.blocks import SoftmaxBlock, softmax_blocks
-from headscope.attention.kernels import attend_with_lse
 from headscope.attention.precision import exact_products
 from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
@@ -31,17 +29,8 @@ if TYPE_CHECKING:
 FP32_SCORES = 128.0
 """Largest score for fp32: beyond it, fp32's spacing nears 1e-4 of a weight, and fp64 is used."""
 
-ALIGNMENT = 8
-"""Fused kernels want widths that are multiples of this number."""
-
 FORBIDDEN = -1e30
 """Score of a forbidden cell. Its weight is 0, and so is weight times score, which would be NaN for -inf."""
-
-SHARPENING = 2.0**16
-"""Factor a of the scores: lse(a s) / a exceeds the largest score by at most log(ties) / a, its exp by 1 / (e a)."""
-
-FUSED_FROM = 4096
-"""Least number of keys for fused calls on devices other than a CPU, where blocks of scores go through memory."""
 
 
 def fast_statistics(
@@ -135,7 +124,6 @@ class Prepared:
         arrays: LayerArrays,
         *,
         gram: Float[torch.Tensor, "heads d_value d_value"] | None = None,
-        way: str | None = None,
     ) -> Float[torch.Tensor, "statistics *batch heads queries"]:
         """Measure one layer: (statistics, batch, heads, queries) on q's device, NaN where undefined.
 
@@ -146,7 +134,6 @@ class Prepared:
             arrays: tensors, with a batch axis if `prepare` got a sequence of roles. With terms, rows are measured one
                 after the other, in blocks of scores.
             gram: `norms.gram_of(W_O)`, for the norms. It depends only on the weights.
-            way: `blocks` or `fused`; None for the fastest.
 
         Raises:
             InputError: a mask has an additive bias; masks differ in more than their keys; v or W_O is missing; the
@@ -162,10 +149,10 @@ class Prepared:
             all_terms = (terms,) * len(q) if isinstance(terms, Terms) else tuple(terms)
             if all(each.nothing for each in all_terms):
                 layer = self._layer(q, k, v, arrays.scale, rule, gram)
-                sums = _WAYS[_fastest(layer) if way is None else way](layer, self.names)
+                sums = _sums(layer, self.names)
             else:
                 layer = self._layer(q, k, v, arrays.scale, replace(rule, hidden=None), gram)
-                sums = _joined([sums_by_blocks(row, self.names) for row in _rows_of(layer, rule, all_terms)])
+                sums = _joined([_sums(row, self.names) for row in _rows_of(layer, rule, all_terms)])
             sinks = any(each.sinks is not None for each in all_terms)
             values = self._named(layer, sums, rule, sinks)
             table = torch.stack([values[name] for name in self.names])
@@ -206,15 +193,14 @@ class Prepared:
         rule: _Rule,
         gram: Float[torch.Tensor, "heads d_value d_value"] | None,
     ) -> Layer:
-        d_head = q.shape[-1]
-        q, k = upcast(q, k, scale, rule.hidden)
+        q, k = _upcast(q, k, scale, rule.hidden)
         columns = self.features.to(k.dtype)
         if need_values(self.names):
             v, gram = norms_from(v, gram, self.names)
             norms = norms_by_gram(v.to(k.dtype), gram.to(k.dtype))
             norm_columns = torch.stack([norms, norms * self.special.to(k.dtype)], -1)
             columns = torch.cat([columns.expand(-1, q.shape[1], -1, -1), norm_columns], -1)
-        return Layer(q, k, scale, d_head, rule.mask, columns, self.special.to(k.dtype), "distance" in self.names)
+        return Layer(q, k, scale, rule.mask, columns, self.special.to(k.dtype), "distance" in self.names)
 
     def _named(self, layer: Layer, sums: Sums, rule: _Rule, sinks: bool) -> dict[str, torch.Tensor]:
         """The statistics by name; undefined where there is nothing to measure."""
@@ -307,14 +293,12 @@ def _joined(rows: Sequence[Sums]) -> Sums:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The input of both ways.
+    """The input of `_sums`.
 
     Attributes:
-        q, k: the first d_head coordinates are the model's. Hidden keys are 0 except for one more coordinate that gives
-            them a score far below all others. So a mask of keys needs no bias, may differ between the rows of a batch,
-            and works with causal kernels and windows, too.
+        q, k: the model's, and if keys are hidden, one more coordinate: hidden keys are 0 but there, which gives them a
+            score far below all others. So a mask of keys needs no bias, and may differ between the rows of a batch.
         scale: factor of q . k.
-        d_head: of the model.
         rule: the rest of the mask, causal and window, shared by all rows.
         columns: (batch, heads or 1, keys, columns), multiplied by the weights. The first two are 1 and the key's
             position, counted from the middle, where fp32 is finest.
@@ -326,7 +310,6 @@ class Layer:
     q: Float[torch.Tensor, "batch heads queries width"]
     k: Float[torch.Tensor, "batch kv_heads keys width"]
     scale: float
-    d_head: int
     rule: Mask
     columns: Float[torch.Tensor, "batch heads_or_1 keys columns"]
     special: Float[torch.Tensor, "batch 1 keys"]
@@ -352,7 +335,7 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """The output of a fast way, (batch, heads, queries) each; undefined where there is nothing to measure.
+    """The output of `_sums`, (batch, heads, queries) each; undefined where there is nothing to measure.
 
     Attributes:
         by_name: the requested ones of `entropy`, `effective_tokens`, `strongest`, `confidence`, `previous`, `same`,
@@ -364,7 +347,7 @@ class Sums:
     mixed: Float[torch.Tensor, "batch heads queries columns"]
 
 
-def upcast(
+def _upcast(
     q: Float[torch.Tensor, "batch heads queries d_head"],
     k: Float[torch.Tensor, "batch kv_heads keys d_head"],
     scale: float,
@@ -376,18 +359,11 @@ def upcast(
     bound = _largest_score(q, k, scale)
     if bound > FP32_SCORES:
         q, k = q.double(), k.double()
-    return (q, k) if hidden is None else _hide(q, k, scale, hidden, bound, q.shape[-1])
-
-
-def _hide(
-    q: torch.Tensor, k: torch.Tensor, scale: float, hidden: Bool[torch.Tensor, "batch keys"], bound: float, d_head: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """q and k with a coordinate after d_head that puts the scores of hidden keys far below `bound`."""
-    more = (0, d_head + ALIGNMENT - q.shape[-1])
-    q = torch.nn.functional.pad(q, more)
-    k = torch.nn.functional.pad(k.masked_fill(hidden[:, None, :, None], 0), more)
-    q[..., d_head] = 1
-    k[..., d_head].masked_fill_(hidden[:, None], -(2 * bound + 1000) / scale)
+    if hidden is None:
+        return q, k
+    q = torch.nn.functional.pad(q, (0, 1), value=1)
+    k = torch.nn.functional.pad(k.masked_fill(hidden[:, None, :, None], 0), (0, 1))
+    k[..., -1].masked_fill_(hidden[:, None], -(2 * bound + 1000) / scale)
     return q, k
 
 
@@ -399,7 +375,7 @@ def _largest_score(q: torch.Tensor, k: torch.Tensor, scale: float) -> float:
     return abs(scale) * float((longest_q * longest_k.repeat_interleave(q.shape[1] // k.shape[1], 1)).max())
 
 
-def sums_by_blocks(layer: Layer, names: Collection[str]) -> Sums:
+def _sums(layer: Layer, names: Collection[str]) -> Sums:
     """Compute the sums with one matrix product for the scores, one exp, and one narrow product for linear sums.
 
     With e_ij = exp(s_ij - max_j s_ij) and Z_i = sum_j e_ij: H_i = log Z_i - sum_j e_ij (s_ij - max) / Z_i, the largest
@@ -498,103 +474,3 @@ def _pick(row: Float[torch.Tensor, "all queries"], block: SoftmaxBlock, powers: 
     if begin < end:
         cells = powers[:, begin - start : end - start, begin + offset - low : end + offset - low]
         row[block.heads, begin:end] = cells.diagonal(dim1=-2, dim2=-1)
-
-
-def sums_by_fused_calls(layer: Layer, names: Collection[str]) -> Sums:
-    """Make one call for the entropy and everything linear in the weights, and one more for each of four others.
-
-    `effective_tokens`, `strongest` and `confidence` follow from log-sum-exps of scaled scores, `distance` from a causal
-    call.
-    """
-    model_keys = layer.k[..., : layer.d_head]
-    keys, columns = layer.k, layer.columns
-    if columns.shape[1] > keys.shape[1]:  # norms differ between the query heads that share a key head
-        shared = columns.shape[1] // keys.shape[1]
-        keys, model_keys = keys.repeat_interleave(shared, 1), model_keys.repeat_interleave(shared, 1)
-    columns = columns.expand(-1, keys.shape[1], -1, -1)
-    mixed, lse = _mix(layer, keys, torch.cat([model_keys, columns], -1))
-    energy = layer.scale * (layer.q[..., : layer.d_head] * mixed[..., : layer.d_head]).sum(-1)
-    sums = {"entropy": (lse - energy).clamp_min(0)}
-    at = torch.arange(layer.q.shape[2], device=lse.device) + layer.at
-    for name, offset in CELLS.items():
-        if name in names:
-            sums[name] = _on(layer, lse, at + offset)
-    if "first" in names:
-        sums["first"] = _on(layer, lse, torch.zeros_like(at))
-    if "effective_tokens" in names:
-        sums["effective_tokens"] = torch.exp(2 * lse - _log_sum(layer, 2.0))
-    if "strongest" in names:
-        sums["strongest"] = torch.exp(_log_sum(layer, SHARPENING) / SHARPENING - lse).clamp_max(1)
-    if "confidence" in names:
-        bound = _largest_score(layer.q[..., : layer.d_head], layer.k[..., : layer.d_head], layer.scale)
-        q, k = _hide(layer.q, layer.k, layer.scale, layer.special[:, 0] > 0, bound, layer.d_head)
-        content = replace(layer, q=q, k=k)
-        sums["confidence"] = torch.exp(_log_sum(content, SHARPENING) / SHARPENING - lse).clamp_max(1)
-    mixed = mixed[..., layer.d_head :]
-    # Corrects the kernel's rounding of a row's sum, which should be 1.
-    mixed = mixed / mixed[..., :1]
-    sums["offset"] = mixed[..., 1] - layer.centred
-    if layer.two_sided:
-        # E|j - i| = E[j - i] + 2 sum_{j <= i} p_ij (i - j)
-        sums["distance"] = sums["offset"] + 2 * _behind(layer, lse)
-    return Sums(sums, mixed[..., 2:])
-
-
-def _mix(
-    layer: Layer,
-    k: Float[torch.Tensor, "batch groups keys width"],
-    v: Float[torch.Tensor, "batch groups keys d_value"],
-    rule: Mask | None = None,
-) -> tuple[Float[torch.Tensor, "batch heads queries d_value"], Float[torch.Tensor, "batch heads queries"]]:
-    """Attention with these values. Zeros pad q, k and v to equal widths, as the kernels require."""
-    width = max(k.shape[-1], v.shape[-1])
-    width += -width % ALIGNMENT
-    q, k, values = (torch.nn.functional.pad(x, (0, width - x.shape[-1])) for x in (layer.q, k, v))
-    mixed, lse = attend_with_lse(q, k, values, scale=layer.scale, mask=layer.rule if rule is None else rule)
-    return mixed[..., : v.shape[-1]], lse.to(mixed.dtype)
-
-
-def _log_sum(layer: Layer, factor: float) -> Float[torch.Tensor, "batch heads queries"]:
-    """The log-sum-exp of `factor` times the scores."""
-    _, lse = attend_with_lse(layer.q, layer.k, layer.k, scale=layer.scale * factor, mask=layer.rule)
-    return lse.to(layer.q.dtype)
-
-
-def _on(
-    layer: Layer, lse: Float[torch.Tensor, "batch heads queries"], at: torch.Tensor
-) -> Float[torch.Tensor, "batch heads queries"]:
-    """The weight of query i on key at[i], from one dot product; 0 if the rule forbids it."""
-    batch, heads, queries, width = layer.q.shape
-    kv_heads, keys = layer.k.shape[1:3]
-    looked = layer.k[:, :, at.clamp(0, keys - 1)]
-    grouped = layer.q.reshape(batch, kv_heads, heads // kv_heads, queries, width)
-    weight = torch.exp(layer.scale * (grouped * looked[:, :, None]).sum(-1).view(batch, heads, queries) - lse)
-    first, end = (
-        torch.as_tensor(bound, device=at.device) for bound in layer.rule.reach(np.arange(queries) + layer.at, keys)
-    )
-    allowed = (at >= first) & (at < end)
-    return weight.masked_fill(~allowed, 0).clamp_max(1)
-
-
-def _behind(
-    layer: Layer, lse: Float[torch.Tensor, "batch heads queries"]
-) -> Float[torch.Tensor, "batch heads queries"]:
-    """sum_{j <= i} p_ij (i - j) = exp(lse_causal - lse) E_causal[i - j], from a causal call at half the cost."""
-    columns = layer.columns[:, :1, :, :2].expand(-1, layer.k.shape[1], -1, -1)
-    mixed, lse_behind = _mix(layer, layer.k, columns, Mask(causal=True, window=layer.rule.window))
-    behind = torch.exp(lse_behind - lse) * (layer.centred * mixed[..., 0] - mixed[..., 1])
-    return behind.clamp_min(0)
-
-
-_WAYS = {"blocks": sums_by_blocks, "fused": sums_by_fused_calls}
-
-
-def _fastest(layer: Layer) -> str:
-    """Choose the fastest way. On a CPU blocks win at every length: one pass instead of the fused way's five.
-
-    Elsewhere blocks are used for windows and for causal masks with fewer queries than keys, which have no fused kernel,
-    and for short texts, where the number of calls dominates.
-    """
-    queries, keys = layer.q.shape[2], layer.k.shape[2]
-    fusable = layer.rule.window is None and (queries == keys or not (layer.rule.causal or layer.two_sided))
-    return "fused" if layer.q.device.type != "cpu" and fusable and keys >= FUSED_FROM else "blocks"

@@ -1,6 +1,6 @@
 """Every statistic from the weights themselves, in blocks of queries: the definitions, written out literally.
 
-`measure.measure` computes them in fp64, and the fast ways are tested against it. The page and the overview, which show
+`measure.measure` computes them in fp64, and `fast` is tested against it. The page and the overview, which show
 few digits, compute the same formulas in the precision of the trace. Before them stand the roles of a trace's
 tokens ([CLS], [SEP], punctuation, texts of a pair) and the queries that have each statistic; for the other queries it
 is NaN, by the rules of docs/statistics.md.
