@@ -535,6 +535,7 @@ ADVICE: dict[str, tuple[Callable[[Path], object], str, Callable[[Path], object]]
 
 @pytest.mark.filterwarnings(
     "ignore:`torch.jit:DeprecationWarning",
+    "ignore:`torch.jit:FutureWarning",  # torch 2.15
     "ignore:`is_gradient_check:FutureWarning",
     "ignore::torch.jit.TracerWarning",  # what is traced depends on which mask functions ran before
 )

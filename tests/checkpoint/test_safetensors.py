@@ -468,7 +468,7 @@ def test_what_is_not_a_state_dict(tmp_path: Path, state: Any, message: str) -> N
 
 
 def test_torchscript_is_named(tmp_path: Path) -> None:
-    with pytest.warns(DeprecationWarning, match="torch.jit"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match="torch.jit"):
         torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "model.pt"))
     with pytest.raises(UnsupportedError, match="TorchScript"):
         open_checkpoint(tmp_path / "model.pt")
