@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow
 import pytest
-from pyarrow import parquet
 from surveying import OPTIONS, contents
 
 import headscope as hs
 from headscope.atlas.result import Survey
-from headscope.atlas.store import RECORD, part_record
+from headscope.atlas.store import part_record
 from headscope.atlas.survey_data import DamageWarning
 from headscope.errors import InputError
-from headscope.files import BLANK, MARK, fault, label_of, sealed, sealed_parquet
+from headscope.files import BLANK, fault, sealed
 from products import in_turn
 
 MANIFEST, PART, MATRIX = "manifest.json", "parts/part-00000.parquet", "similarity/window-00000.npy"
@@ -266,47 +261,7 @@ def test_a_part_too_many(whole, copy, corpus, other):
         resume(copy, corpus)
 
 
-def rows_of(data: bytes) -> pyarrow.Table:
-    return parquet.read_table(pyarrow.BufferReader(data))
-
-
-STRANGE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
-    "no table": (PART, lambda data: sealed(b"a text " + label_of(data).encode() + BLANK)),
-    "no record": (PART, lambda data: sealed_parquet(rows_of(data), label_of(data))),
-    "a record of no survey": (PART, lambda data: part_of(data, rows_of(data), {})),
-    "a record without counts": (PART, lambda data: part_of(data, rows_of(data), {"texts": part_record(data)["texts"]})),
-    "a negative count": (PART, lambda data: part_of(data, rows_of(data), {**part_record(data), "windows": -1})),
-    "a column less": (PART, lambda data: part_of(data, rows_of(data).drop_columns("same"), part_record(data))),
-    "no array": (MATRIX, lambda data: sealed(b"a text " + label_of(data).encode() + BLANK)),
-    "an array of objects": (MATRIX, lambda data: sealed(re.sub(b"'<f[48]'", b"'|O' ", data).replace(*seal_of(data)))),
-}
-"""A file of a survey, and other contents for it, all with the right label and hash."""
-
-
-def part_of(data: bytes, rows: pyarrow.Table, record: dict[str, Any]) -> bytes:
-    """A part with the label of another."""
-    return sealed_parquet(rows, label_of(data), {RECORD: json.dumps(record)})
-
-
-def seal_of(data: bytes) -> tuple[bytes, bytes]:
-    """A file's mark with its hash, and without."""
-    at = data.rindex(MARK)
-    return data[at : at + len(BLANK)], BLANK
-
-
-@pytest.mark.parametrize(("case", "manifest"), in_turn(tuple(STRANGE), (True, False)))
-def test_what_a_stranger_sealed_is_made_again(whole, copy, corpus, case, manifest):
-    name, change = STRANGE[case]
-    (copy / name).write_bytes(change((copy / name).read_bytes()))
-    assert fault((copy / name).read_bytes()) is None
-    if not manifest:
-        (copy / MANIFEST).unlink()
-    lines = resume(copy, corpus)
-    assert str(copy / name) in lines[-1]
-    assert is_whole(copy, whole)
-
-
-def test_what_a_stranger_sealed_without_a_label_is_left_alone(copy, corpus):
+def test_what_is_sealed_without_a_label_is_left_alone(copy, corpus):
     data = sealed(b"a text " + BLANK)
     for name in (PART, MATRIX):
         (copy / name).write_bytes(data)

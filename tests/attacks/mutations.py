@@ -10,8 +10,6 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 Mutation = Callable[[random.Random, bytes, list[bytes]], bytes]
 """From a file, and others of its kind, to a damaged one."""
 
@@ -207,74 +205,3 @@ def mutate_archive(rng: random.Random, data: bytes, others: list[bytes]) -> byte
                 content = mutate_bytes(rng, content, [content, rng.choice(others)])
             file.writestr(name, content)
     return changed.getvalue()
-
-
-def mutate_named(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """A file after its name and a NUL: its bytes, or what its kind of file holds; the name stays."""
-    name, _, content = data.partition(b"\0")
-    same = [other.partition(b"\0")[2] for other in others]
-    kinds: dict[bytes, Mutation] = {b"json": mutate_json, b"safetensors": mutate_header, b"bin": mutate_archive}
-    kinds |= {b"parquet": mutate_table, b"npy": mutate_array}
-    way = rng.choice((mutate_bytes, kinds[name.rpartition(b".")[2]]))
-    return name + b"\0" + way(rng, content, same)
-
-
-def mutate_table(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """The rows, columns and types of a Parquet file, or the JSON of a record in its metadata."""
-    import pyarrow
-    from pyarrow import parquet
-
-    table = parquet.read_table(pyarrow.BufferReader(data))
-    whole = dict(table.schema.metadata or {})
-    metadata = dict(whole)
-    records = [key for key, value in whole.items() if value[:1] == b"{"]
-    for _ in range(rng.choice((1, 1, 2))):
-        kind, name = rng.randrange(7), rng.choice(table.column_names or ["x"])
-        at = table.column_names.index(name) if table.column_names else 0
-        if kind == 0 and records:
-            key = rng.choice(records)
-            metadata[key] = mutate_json(rng, whole[key], [])
-        elif not table.column_names:
-            break
-        elif kind == 1:
-            table = table.drop_columns(name)
-        elif kind == 2:
-            names = table.column_names
-            names[at] = rng.choice(("", "layer", "x\ny", name + "s"))
-            table = table.rename_columns(names)
-        elif kind == 3:
-            table = table.slice(rng.randrange(len(table) + 1), rng.choice((0, 1, len(table))))
-        elif kind == 4:
-            table = pyarrow.concat_tables([table] * rng.choice((2, 3)))
-        else:
-            values = [alike(rng, value) if rng.random() < 0.3 else value for value in table.column(at).to_pylist()]
-            if kind == 6:
-                values = [rng.choice((None, "x", 1, -1.5, [1], {"a": 1}, 2**40))] * len(values)
-            try:
-                column = pyarrow.array(values, None if kind == 6 else table.column(at).type)
-            except (pyarrow.ArrowException, ValueError, OverflowError):
-                column = pyarrow.nulls(len(values), table.column(at).type)
-            table = table.set_column(at, name, column)
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(table.replace_schema_metadata(metadata), sink)
-    return bytes(sink.getvalue())
-
-
-def mutate_array(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """The shape, type and numbers of a .npy file, and the JSON after it."""
-    source = io.BytesIO(data)
-    array, record = np.load(source), source.read()
-    change = rng.randrange(5)
-    if change == 0:
-        record = mutate_json(rng, record, [])
-    elif change == 1:
-        array = array.reshape(-1)[: rng.randrange(array.size + 1)]
-    elif change == 2:
-        array = rng.choice((array[None], array.T, array[..., :1], array[:0], array[:, :0], np.array(1.0)))
-    elif change == 3:
-        array = np.nan_to_num(array).astype(rng.choice(("f2", "i4", "U3", "c16", "?")))
-    else:
-        array = np.full_like(array, rng.choice((np.nan, np.inf, -1, 1e30)))
-    sink = io.BytesIO()
-    np.save(sink, array)
-    return sink.getvalue() + record

@@ -12,7 +12,6 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,7 +45,6 @@ from headscope.checkpoint.raw_files import Folder, check_span
 from headscope.checkpoint.safetensors_header import read_safetensors_header
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import HeadscopeError, UnsupportedError
-from headscope.files import BLANK, MARK, sealed
 from headscope.page.trace import page_file
 from headscope.screens.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.screens.config_sheets import config_sheet, tree_sheet
@@ -234,66 +232,6 @@ def survey_files(name: str) -> Callable[[Path], list[bytes]]:
         return [(folder / "survey" / name).read_bytes()]
 
     return prepare
-
-
-def stranger_files(folder: Path) -> list[bytes]:
-    """Each file of the survey of a small model over a treebank, with everything in it, after its name."""
-    text = (Path(__file__).parent.parent / "data" / "treebank" / "en_pud-first20.conllu").read_text(encoding="utf-8")
-    (folder / "texts.conllu").write_text(text, encoding="utf-8")
-    (folder / "model").mkdir()
-    options: dict[str, Any] = {"labels": True, "examples": 2, "effects": 4, "writes": 4, "head_distances": 2}
-    options |= {"part_size": 400, "report": False, "statistics": ["same", "norm"]}
-    survey = hs.survey(small_bert(folder / "model"), folder / "texts.conllu", out=folder / "survey", **options)
-    files = sorted(path for path in survey.folder.rglob("*") if path.suffix in (".json", ".parquet", ".npy"))
-    return [f"{path.relative_to(survey.folder)}".encode() + b"\0" + path.read_bytes() for path in files]
-
-
-def read_stranger(data: bytes, folder: Path) -> None:
-    """A survey whose hashes a stranger made right, as Python, the screen, the site and a comparison read it."""
-    name, _, content = data.partition(b"\0")
-    path = folder / "survey" / name.decode()
-    whole = path.read_bytes()
-    path.write_bytes(resealed(content))
-    try:
-        use_survey(Survey(folder / "survey"))
-    finally:
-        path.write_bytes(whole)
-
-
-def resealed(data: bytes) -> bytes:
-    """The bytes with the hash that belongs to them, if they have room for one."""
-    at = data.rfind(MARK)
-    blank = data[:at] + BLANK + data[at + len(BLANK) :]
-    return sealed(blank) if at >= 0 and len(blank) == len(data) else data
-
-
-def use_survey(survey: Survey) -> None:
-    """Read everything; a table that can't be read doesn't keep the next from being read."""
-    from headscope.atlas.site import Site
-    from headscope.screens.survey_sheet import survey_sheet
-
-    repr(survey)
-    uses: list[Callable[[], object]] = [
-        *(partial(survey.measure, name, field) for name in survey for field in FIELDS),
-        *(partial(getattr, survey, name) for name in ("syntax", "labels", "effects", "removal", "relations", "lines")),
-        *(partial(getattr, survey, name) for name in ("writes", "distributions")),
-        lambda: [str(example) for examples in survey.examples.values() for example in examples],
-        survey.rows,
-        lambda: draw(survey_sheet(survey)),
-        lambda: (site := Site(survey)) and [*map(site.content, site.names)],
-        lambda: repr(hs.compare(survey, survey)),
-    ]
-    refusals = [error for use in uses if (error := refusal_of(use)) is not None]
-    if refusals:
-        raise refusals[0]
-
-
-def refusal_of(use: Callable[[], object]) -> HeadscopeError | None:
-    try:
-        use()
-    except HeadscopeError as error:
-        return error
-    return None
 
 
 def safetensors_files(_: Path) -> list[bytes]:
@@ -484,5 +422,4 @@ READERS: dict[str, Reader] = {
     "survey manifest": Reader(
         survey_files("manifest.json"), BYTES_AND_JSON, in_file("survey/manifest.json", read_survey)
     ),
-    "survey by a stranger": Reader(stranger_files, (ways.mutate_named,), read_stranger),
 }

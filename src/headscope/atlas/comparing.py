@@ -14,7 +14,6 @@ from headscope.atlas import is_survey
 from headscope.atlas.corpus import open_corpus
 from headscope.atlas.documents import Document
 from headscope.atlas.result import Survey
-from headscope.atlas.survey_data import strange
 from headscope.atlas.survey_settings import MAX_DOCUMENT
 from headscope.errors import InputError
 from headscope.heads.catalog import CATALOG, chosen
@@ -76,8 +75,7 @@ def compare(
         if corpus is not None:
             advice = "leave the corpus out; their labels and effects are compared, too"
             raise InputError("two surveys were made over their corpora already", where="corpus", advice=advice)
-        with strange(f"{a.folder}, {b.folder}"):
-            return _of_surveys(a, b)
+        return _of_surveys(a, b)
     if isinstance(a, Survey) or isinstance(b, Survey):
         raise InputError(
             "a survey can't be compared with a checkpoint",

@@ -17,7 +17,7 @@ import pyarrow
 
 from headscope.atlas.job import Batch, Job
 from headscope.atlas.store import array_and_record
-from headscope.atlas.survey_data import Files, strange
+from headscope.atlas.survey_data import Files
 from headscope.files import make_folder
 from headscope.heads.intervals import Resampled
 from headscope.results.schemas import EffectRow, RemovalRow, table_of
@@ -47,16 +47,11 @@ def changes_in(survey: Survey) -> tuple[list[dict[str, Any]], Float[np.ndarray, 
     folder, name = survey.folder, _round_name(0)
     if not (folder / name).exists():
         return None
-    with strange(folder):
-        rows = survey.read("sample").to_pylist()
-        numbers, _ = array_and_record(Files.of(folder, survey.manifest).read(name))
-        rows = [row for row in rows if row["rank"] < len(numbers)]
-        rows.sort(key=lambda row: (row["number"] % 2, row["rank"]))
-        if not rows or numbers.dtype.kind != "f" or numbers.ndim != 2 or len(numbers) != len(rows):
-            raise ValueError(f"{len(rows)} windows, and numbers of {numbers.dtype} {numbers.shape}")
-        if np.isinf(numbers).any():
-            raise ValueError("an infinite number among the effects")
-        return rows, numbers[:, 1:] - numbers[:, :1]
+    rows = survey.read("sample").to_pylist()
+    numbers, _ = array_and_record(Files.of(folder, survey.manifest).read(name))
+    rows = [row for row in rows if row["rank"] < len(numbers)]
+    rows.sort(key=lambda row: (row["number"] % 2, row["rank"]))
+    return rows, numbers[:, 1:] - numbers[:, :1]
 
 
 def _round_name(number: int) -> str:

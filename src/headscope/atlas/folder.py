@@ -18,15 +18,13 @@ from pyarrow import parquet
 from headscope.atlas.store import array_and_record, array_bytes, part_name, part_record, schema
 from headscope.atlas.survey_data import (
     FORMAT,
-    RECORD,
     DamageWarning,
     ManifestError,
     Owner,
-    check,
     digest,
     parse_manifest,
 )
-from headscope.errors import InputError, first_line
+from headscope.errors import InputError
 from headscope.files import (
     BLANK,
     fault,
@@ -227,7 +225,7 @@ class Folder:
         except OSError as error:  # a bad sector, a folder of that name
             self.discard(name, f"it can't be read: {error.strerror or error}")
             return None
-        problem = self.owner.fault(name, data) or _problem(name, data)
+        problem = self.owner.fault(name, data)
         if problem is None:
             return data
         if fault(data) is None and not self.owner.owns(label_of(data)):
@@ -317,18 +315,6 @@ class Folder:
 
 MOST_DIFFERENCES = 8
 """Most differences that an error spells out."""
-
-
-def _problem(name: str, data: bytes) -> str | None:
-    """A clause that says why a whole part or array can't be used, or None: whoever sealed it may have made it up."""
-    try:
-        if name.endswith(".npy"):
-            check(array_and_record(data)[1], {})
-        elif name.startswith("parts/"):
-            check(part_record(data), RECORD)
-        return None
-    except (ValueError, TypeError, LookupError, MemoryError, RecursionError) as error:
-        return f"it is not what a survey writes: {first_line(error)}"
 
 
 def _differences(begun: Any, requested: Any, path: str) -> Iterator[str]:

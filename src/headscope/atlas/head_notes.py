@@ -18,7 +18,6 @@ from headscope.atlas.labels.search import LEARNED
 from headscope.atlas.result import Survey
 from headscope.atlas.site import SITE, Site
 from headscope.atlas.site_data import Tables, effects_data, labels_data
-from headscope.atlas.survey_data import strange
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import HeadscopeWarning, InputError
@@ -94,12 +93,11 @@ class HeadNotes:
         if self.notice is not None:
             return []
         found: dict[str, list[tuple[int, int]]] = {}
-        with strange(self.survey.folder):
-            tables = Tables(self.survey)
-            for row in tables.rows("labels") or ():
-                names = {*row["relation"], *(key[:1] for key in row["key"])} & SHARED.keys()
-                for name in sorted(names if (row["layer"], row["head"]) in tables.cells else ()):
-                    found.setdefault(name, []).append((row["layer"], row["head"]))
+        tables = Tables(self.survey)
+        for row in tables.rows("labels") or ():
+            names = {*row["relation"], *(key[:1] for key in row["key"])} & SHARED.keys()
+            for name in sorted(names if (row["layer"], row["head"]) in tables.cells else ()):
+                found.setdefault(name, []).append((row["layer"], row["head"]))
         largest = sorted((name for name in found if len(found[name]) > 1), key=lambda name: -len(found[name]))
         return [(dict(zip(LANGUAGES, SHARED[name], strict=True)), found[name]) for name in largest[:MOST_GROUPS]]
 
@@ -125,25 +123,24 @@ def head_notes(folder: str | os.PathLike[str], trace: Trace) -> HeadNotes:
         MissingExtraError: pyarrow is not installed.
     """
     survey = Survey(folder, parts=False)
-    with strange(survey.folder):
-        _check_sizes(survey.folder, survey.manifest["model"], trace)
-        tables = Tables(survey)
-        labels, effects = labels_data(tables), effects_data(tables)
-        if labels is None and effects is None:
-            raise InputError(
-                "the survey has neither labels nor effects, so there is nothing to say of a head",
-                where=str(survey.folder),
-                advice="survey with --labels, with --effects 100, or with both",
-            )
-        other = _other(survey.manifest, trace)
-        heads = {
-            f"{layer}.{head}": {
-                of: (label[of], numbers[of], f"head-{layer}-{head}.html#lang={of}", LINK[of])
-                for label, numbers in [_head(survey, labels, effects, cell, other)]
-                for of in LANGUAGES
-            }
-            for (layer, head), cell in tables.cells.items()
+    _check_sizes(survey.folder, survey.manifest["model"], trace)
+    tables = Tables(survey)
+    labels, effects = labels_data(tables), effects_data(tables)
+    if labels is None and effects is None:
+        raise InputError(
+            "the survey has neither labels nor effects, so there is nothing to say of a head",
+            where=str(survey.folder),
+            advice="survey with --labels, with --effects 100, or with both",
+        )
+    other = _other(survey.manifest, trace)
+    heads = {
+        f"{layer}.{head}": {
+            of: (label[of], numbers[of], f"head-{layer}-{head}.html#lang={of}", LINK[of])
+            for label, numbers in [_head(survey, labels, effects, cell, other)]
+            for of in LANGUAGES
         }
+        for (layer, head), cell in tables.cells.items()
+    }
     notice = None if other is None else f"the atlas is of {other}, not of this model ({called(trace.model)})"
     return HeadNotes(survey, trace.model, notice, heads)
 

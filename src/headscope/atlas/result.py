@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.atlas.survey_data import EMPTY, Files, read_records, strange
+from headscope.atlas.survey_data import Files, read_records
 from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
@@ -107,9 +107,8 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         measures = [measure for measure in known[statistic] if measure != "meaning"]
         if name not in measures:
             raise InputError(f"no measure {name!r}", where="measure", advice=f"use one of {', '.join(measures)}")
-        with strange(self.folder):
-            rows = [np.array(row, dtype=np.float64) for row in known[statistic][name]]
-            return self._numbered(HeadValues.of(CATALOG[statistic], in_columns(rows, self.heads)))
+        rows = [np.array(row, dtype=np.float64) for row in known[statistic][name]]
+        return self._numbered(HeadValues.of(CATALOG[statistic], in_columns(rows, self.heads)))
 
     def table(self, measure: str = "mean") -> HeadTable:
         """One measure of every statistic over all windows; labels and written tokens, if there are any, are facts.
@@ -120,8 +119,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         Raises:
             InputError: there is no such measure.
         """
-        with strange(self.folder):
-            facts = self._facts()
+        facts = self._facts()
         return HeadTable(
             {name: self.measure(name, measure) for name in self},
             layers=self.layers,
@@ -164,8 +162,7 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         from headscope.atlas.examples import Examples
 
         table = self.read("examples", EXAMPLES)
-        with strange(self.folder):
-            return Examples(table)
+        return Examples(table)
 
     @property
     def similarity(self) -> HeadDistances:
@@ -175,15 +172,8 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
             InputError: the survey was made without distances of heads.
         """
         table = self.read("similarity", "survey with head_distances=20, or --set head_distances=20")
-        with strange(self.folder):
-            values, heads = table["distance"].to_numpy(), list(self.positions())
-            if len(values) != (pairs := len(heads) ** 2):
-                raise InputError(
-                    f"the file has {len(values)} rows; expected {pairs}, one for each pair of {len(heads)} heads",
-                    where=str(self.folder / "similarity.parquet"),
-                    advice=EMPTY,
-                )
-            return HeadDistances.of(np.asarray(values, dtype=np.float64).reshape(len(heads), len(heads)), heads)
+        values, heads = table["distance"].to_numpy(), list(self.positions())
+        return HeadDistances.of(np.asarray(values, dtype=np.float64).reshape(len(heads), len(heads)), heads)
 
     def has(self, table: str) -> bool:
         """Return True if the survey has this table: `labels`, `effects`, `syntax`, …"""
@@ -232,15 +222,14 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         tables = [self._files.table(part["name"]) for part in self.manifest["parts"]]
         import pyarrow
 
-        with strange(self.folder):
-            table = pyarrow.concat_tables(tables).unify_dictionaries()
-            documents = table["document"].combine_chunks()
-            files = {file["name"] for file in self.manifest["corpus"]["files"]}
-            places = [_place(name, files) for name in documents.dictionary.to_pylist()]
-            columns = zip(("file", "row"), (pyarrow.string(), pyarrow.int64()), zip(*places, strict=True), strict=True)
-            for at, (name, kind, values) in enumerate(columns, 1):
-                table = table.add_column(at, name, pyarrow.array(values, kind).take(documents.indices))
-            return table
+        table = pyarrow.concat_tables(tables).unify_dictionaries()
+        documents = table["document"].combine_chunks()
+        files = {file["name"] for file in self.manifest["corpus"]["files"]}
+        places = [_place(name, files) for name in documents.dictionary.to_pylist()]
+        columns = zip(("file", "row"), (pyarrow.string(), pyarrow.int64()), zip(*places, strict=True), strict=True)
+        for at, (name, kind, values) in enumerate(columns, 1):
+            table = table.add_column(at, name, pyarrow.array(values, kind).take(documents.indices))
+        return table
 
     def __getitem__(self, statistic: str) -> HeadValues:
         return self.measure(statistic, "mean")

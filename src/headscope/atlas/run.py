@@ -277,7 +277,6 @@ def _fill(
     from headscope.atlas.collect import gather
     from headscope.atlas.job import Job
     from headscope.atlas.store import part_name
-    from headscope.atlas.survey_data import strange
 
     model = workers.described
     identity = {
@@ -310,8 +309,7 @@ def _fill(
     if tally.parts == tally.kept_parts == folder.parts:
         return  # nothing is new, and all that is made from the parts is there
 
-    with strange(folder.path) if folder.resumed else nullcontext():
-        gather(job, identity, tally.parts)
+    gather(job, identity, tally.parts)
 
 
 def unfinished(

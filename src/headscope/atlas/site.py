@@ -26,7 +26,7 @@ from headscope.atlas.site_data import (
     special_data,
     syntax_data,
 )
-from headscope.atlas.survey_data import FIELDS, strange
+from headscope.atlas.survey_data import FIELDS
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
 from headscope.heads import CATALOG
@@ -93,12 +93,11 @@ class Site:
     """The pages of a survey's site, made from its tables one by one."""
 
     def __init__(self, survey: Survey) -> None:
-        self._shared, self._title, self._folder = shared("report"), _title(survey), survey.folder
-        with strange(survey.folder):
-            tables = Tables(survey)
-            self._data = report_data(tables)
-            self._others = _of_others(self._data)
-            self._heads = heads_data(tables)
+        self._shared, self._title = shared("report"), _title(survey)
+        tables = Tables(survey)
+        self._data = report_data(tables)
+        self._others = _of_others(self._data)
+        self._heads = heads_data(tables)
         self._cells = {
             f"head-{layer}-{head}.html": (f"{layer}.{head}", at) for (layer, head), at in tables.cells.items()
         }
@@ -112,13 +111,12 @@ class Site:
         """The bytes of one of its files."""
         if name in self._shared:
             return self._shared[name]
-        with strange(self._folder):
-            title, data, heads = self._title, self._data, []
-            if name != "index.html":
-                label, cell = self._cells[name]
-                title, data, heads = f"{label} · {title}", _of_head(data, self._others, cell), [self._heads[cell]]
-            elements = [json_element("hs-survey", data), json_element("hs-heads", heads)]
-            return filled("report", title=title, elements=elements, beside=True)
+        title, data, heads = self._title, self._data, []
+        if name != "index.html":
+            label, cell = self._cells[name]
+            title, data, heads = f"{label} · {title}", _of_head(data, self._others, cell), [self._heads[cell]]
+        elements = [json_element("hs-survey", data), json_element("hs-heads", heads)]
+        return filled("report", title=title, elements=elements, beside=True)
 
 
 def _of_others(data: dict[str, Any]) -> dict[str, Any]:

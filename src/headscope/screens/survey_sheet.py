@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.atlas.site_data import extremes
-from headscope.atlas.survey_data import strange
 from headscope.atlas.wording import (
     counted,
     effects_sentences,
@@ -42,16 +41,7 @@ UNKNOWN = 0.05
 
 
 def survey_sheet(survey: Survey) -> Sheet:
-    """The sheet of a finished survey.
-
-    Raises:
-        InputError: a file of the survey holds what no survey does.
-    """
-    with strange(survey.folder):
-        return _sheet(survey)
-
-
-def _sheet(survey: Survey) -> Sheet:
+    """The sheet of a finished survey."""
     manifest = survey.manifest
     rows = []
     for name in survey:
