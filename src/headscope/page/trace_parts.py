@@ -22,7 +22,6 @@ from headscope.explain.residual import weights_of
 from headscope.heads import Roles, roles_of
 from headscope.heads.grid import measure_layer, measured_share, output_weights, written_by
 from headscope.heads.reference import value_norms
-from headscope.page.questions import whole_number, whole_numbers
 from headscope.page.trace import about, beside, page_axis, with_masks
 from headscope.traces import Trace
 from headscope.traces.file import metadata_of
@@ -36,8 +35,6 @@ CELLS = 1 << 20
 """Cells of a head that are in memory at a time."""
 MOST_MASKS = 1e11
 """Multiplications and additions of the passes that mask each word: about five seconds."""
-MOST_PIXELS = 1 << 22
-"""Most numbers of a picture."""
 
 
 def is_large(trace: Trace) -> bool:
@@ -117,7 +114,7 @@ def _norms(trace: Trace, request: Mapping[str, Any]) -> Part:
 def _writes(trace: Trace, request: Mapping[str, Any]) -> Part:
     """Of one query: |c_i W_O| of every head (heads,), and its share in what the layer writes (heads,)."""
     at = _layer(trace, request)
-    query = _token(request.get("query"), len(trace.queries), "query")
+    query = _token(request["query"], len(trace.queries), "query")
     record = trace.layers[at]
     out = _out(trace, at)
     assert record.v is not None
@@ -132,13 +129,10 @@ def _measures(trace: Trace, request: Mapping[str, Any]) -> Part:
     """Of some heads of a layer: 1 where the weights are not numbers, statistics (heads,), thumbnails from 0 to 255."""
     at = _layer(trace, request)
     record = trace.layers[at]
-    first, end = whole_numbers(request.get("heads"), 2, "heads")
-    if not 0 <= first < end <= len(record.q):
-        raise InputError(f"there are no heads {first} to {end}", where="heads", advice=f"0 to {len(record.q)}")
     with LOCK:
         if trace not in ROLES:
             ROLES[trace] = roles_of(trace)
-    some = record.of_heads(range(first, end))
+    some = record.of_heads(range(*request["heads"]))
     some = replace(some, v=None, lse=vars(some).get("lse"))  # type: ignore[arg-type]  # computed when it is read
     measures = measure_layer(some, ROLES[trace])
     return [measures.broken, *measures.statistics.values(), measures.thumbs]
@@ -148,13 +142,11 @@ def _masses(trace: Trace, request: Mapping[str, Any]) -> Part:
     """For every head of a layer, the summed weight on some keys, averaged over some queries (heads,)."""
     at = _layer(trace, request)
     record = trace.layers[at]
-    sizes = len(trace.queries), len(trace.keys)
-    queries = _tokens(request.get("queries"), sizes[0], "queries")
-    keys = _tokens(request.get("keys"), sizes[1], "keys")
-    kept = None if request.get("kept") is None else _tokens(request["kept"], sizes[1], "kept")
+    queries, keys = np.array(request["queries"]), np.array(request["keys"])
+    kept = None if request.get("kept") is None else np.array(request["kept"])
     masses = []
     for head in range(len(record.q)):
-        norms = _norms_of(trace, at, head) if request.get("normed") else np.ones(sizes[1], np.float32)
+        norms = _norms_of(trace, at, head) if request.get("normed") else np.ones(len(trace.keys), np.float32)
         total = 0.0
         for weights in _some(trace, at, head, queries, keys, kept):
             share = 1 if kept is None else weights[:, len(keys) :].sum(-1, dtype=np.float64)
@@ -183,21 +175,11 @@ def _tile(trace: Trace, request: Mapping[str, Any]) -> Part:
     others, `normed` multiplies weights by |v_j W_O|, and of `every` n rows one is computed.
     """
     at, head = _place(trace, request)
-    rows = _joined(request.get("rows"), len(trace.queries), "rows")
-    columns = _joined(request.get("columns"), len(trace.keys), "columns")
-    top, bottom, left, right = whole_numbers(request.get("box"), 4, "box")
-    if not (0 <= top < bottom <= len(rows) and 0 <= left < right <= len(columns)):
-        raise InputError(
-            f"there are no such cells: {[top, bottom, left, right]}",
-            where="box",
-            advice=f"the picture has {len(rows)} rows and {len(columns)} columns",
-        )
-    every = max(1, whole_number(request.get("every", 1), "every"))
-    chosen = np.arange(top, bottom, every)
-    height = min(max(1, whole_number(request.get("height"), "height")), len(chosen))
-    width = min(max(1, whole_number(request.get("width"), "width")), right - left)
-    if height * width > MOST_PIXELS:
-        raise InputError(f"a picture of {height} x {width}", where="height, width", advice="request a smaller one")
+    rows, columns = _joined(request.get("rows"), len(trace.queries)), _joined(request.get("columns"), len(trace.keys))
+    top, bottom, left, right = request["box"]
+    chosen = np.arange(top, bottom, max(1, request.get("every", 1)))
+    height, width = (max(1, size) for size in (request["height"], request["width"]))
+    height, width = min(height, len(chosen)), min(width, right - left)
     norms = _norms_of(trace, at, head) if request.get("normed") else None
     target = np.arange(len(chosen)) * height // len(chosen)
     lanes = np.searchsorted(np.arange(right - left) * width // (right - left), np.arange(width))
@@ -233,7 +215,7 @@ def _beside(trace: Trace, request: Mapping[str, Any]) -> Part:
     """Of a query that is followed: how much each masked token turns it, and its rollout, (2, layers, tokens)."""
     if not with_masks(trace, None, MOST_MASKS):
         raise InputError("each word masked takes too long here", where="beside", advice="look at the shares alone")
-    return [beside(trace, _token(request.get("query"), len(trace.queries), "query"))]
+    return [beside(trace, _token(request["query"], len(trace.queries), "query"))]
 
 
 PARTS: dict[str, Callable[[Trace, Mapping[str, Any]], Part]] = {
@@ -314,37 +296,23 @@ def _one(trace: Trace, at: int, head: int) -> LayerRecord:
 
 
 def _layer(trace: Trace, request: Mapping[str, Any]) -> int:
-    return _token(request.get("layer"), len(trace.layers), "layer")
+    return _token(request["layer"], len(trace.layers), "layer")
 
 
 def _place(trace: Trace, request: Mapping[str, Any]) -> tuple[int, int]:
     """The places of a layer and a head, counted from 0 among those that the trace has."""
     at = _layer(trace, request)
-    return at, _token(request.get("head"), len(trace.layers[at].q), "head")
+    return at, _token(request["head"], len(trace.layers[at].q), "head")
 
 
-def _token(value: Any, size: int, where: str) -> int:
-    place = whole_number(value, where)
-    if not 0 <= place < size:
-        raise InputError(f"there is no {where} {place}", where=where, advice=f"they run from 0 to {size - 1}")
-    return place
+def _token(value: int, size: int, where: str) -> int:
+    if not 0 <= value < size:
+        raise InputError(f"there is no {where} {value}", where=where, advice=f"they run from 0 to {size - 1}")
+    return value
 
 
-def _tokens(value: Any, size: int, where: str) -> Int[np.ndarray, " n"]:
-    places = np.array(whole_numbers(value, None, where), dtype=np.int64)
-    if not len(places) or places.min() < 0 or places.max() >= size:
-        raise InputError(f"{where} names no token, or one beyond the text", where=where, advice=f"0 to {size - 1}")
-    return places
-
-
-def _joined(value: Any, size: int, where: str) -> Joined:
+def _joined(value: dict[str, Any] | None, size: int) -> Joined:
     """The tokens of each row or column; None for one each."""
     if value is None:
         return Joined(np.arange(size + 1), np.arange(size))
-    if not isinstance(value, dict):
-        raise InputError(f"{where} is not an object", where=where, advice="send starts and members")
-    members = _tokens(value.get("members"), size, where)
-    starts = np.array(whole_numbers(value.get("starts"), None, where), dtype=np.int64)
-    if len(starts) < 2 or starts[0] != 0 or starts[-1] != len(members) or (np.diff(starts) < 1).any():
-        raise InputError(f"the starts of {where} don't fit its members", where=where, advice="start each at its first")
-    return Joined(starts, members)
+    return Joined(*(np.array(value[name], dtype=np.int64) for name in ("starts", "members")))
