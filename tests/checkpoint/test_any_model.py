@@ -175,6 +175,12 @@ def test_what_holds_a_tokenizer_brings_it(tmp_path: Path, classifier: tuple[Any,
     with hs.ablate(pipeline, {(0, 0), (0, 1)}):
         assert pipeline(TEXT) != before
     assert pipeline(TEXT) == before
+
+    def sure() -> list[float]:
+        return [pipeline(TEXT)[0]["score"]]
+
+    np.testing.assert_array_equal(hs.effects(pipeline, sure), hs.effects(model, sure))
+    assert str(hs.describe(pipeline)) == str(hs.describe(model))
     surveyed = hs.survey(pipeline, [TEXT] * 2)
     np.testing.assert_array_equal(surveyed["entropy"], hs.survey(model, [TEXT] * 2, tokenizer=words)["entropy"])
     for ask in (lambda: hs.trace(held, TEXT), lambda: hs.trace(str(tmp_path), TEXT), lambda: hs.survey(held, [TEXT])):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
 import gc
@@ -410,6 +411,32 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
             np.testing.assert_allclose(ours.q, theirs.q, atol=1e-6)
             np.testing.assert_allclose(ours.k, theirs.k, atol=1e-6)
         assert trace.verify(reference=False).agrees
+
+
+def test_each_task_sees_its_own_forward_passes() -> None:
+    """And those in threads that it waits for; a block around all tasks sees all, and what one silences is its own."""
+    model, _, given = transformers_model()
+    passes = [(at, given(at).shape[1]) for at in (2, 3)]
+
+    async def run(at: int, opened: asyncio.Event) -> Any:
+        with hs.ablate(model, {(0, 0): "zero"}) if at == 2 else nullcontext(), hs.capture(model) as captured:
+            opened.set()
+            await asyncio.gather(*(each.wait() for each in events))
+            model(given(at))
+            await asyncio.to_thread(model, given(at))
+        return captured
+
+    async def all_runs() -> tuple[Any, list[Any]]:
+        events[:] = [asyncio.Event(), asyncio.Event()]
+        with hs.capture(model) as around:
+            return around, await asyncio.gather(run(2, events[0]), run(3, events[1]))
+
+    events: list[Any] = []
+    around, each = asyncio.run(all_runs())
+    assert sorted(len(trace) for trace in around.traces) == [length for _, length in passes for _ in range(2)]
+    for (at, length), captured in zip(passes, each, strict=True):
+        assert [len(trace) for trace in captured.traces] == [length] * 2
+        assert all(trace.ablated == ({(0, 0)} if at == 2 else set()) for trace in captured.traces)
 
 
 @pytest.mark.parametrize("first", ["closes", "opens"])

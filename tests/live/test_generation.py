@@ -163,6 +163,24 @@ def test_padding_is_kept_in_every_pass_of_a_generation(name: str, way: str) -> N
     assert all(trace.verify().agrees for trace in captured.generations)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_of_a_static_cache_under_eager_attention(name: str) -> None:
+    """Its mask hides all keys from padding alike, so that padding sees unused slots; what is kept does not."""
+    model = model_of(name)
+    model.set_attn_implementation("eager")
+    (expected, *_), (captured, *_) = (generated(model, 3, **WAYS[way]) for way in ("dynamic", "static"))
+    for ours, theirs in zip(captured.forwards[0], expected.forwards[0], strict=True):
+        assert (ours.ids, ours.numbers) == (theirs.ids, theirs.numbers)
+        assert ours.positions.tolist() == ours.key_positions.tolist() == theirs.positions.tolist()
+        for layer in ours.numbers:
+            np.testing.assert_allclose(ours[layer].weights[:], theirs[layer].weights[:], atol=2e-5)
+    assert [trace.ids for trace in captured.generations] == [trace.ids for trace in expected.generations]
+    assert all(trace.verify(reference=False).agrees for trace in captured.generations)
+    if name != "mistral":  # none of its caches has unused slots
+        with pytest.raises(UnsupportedError, match="unused ones, too"):
+            generated(model, 3, padding="keep", **WAYS["static"])
+
+
 @pytest.mark.parametrize(("name", "rows"), in_turn(NAMES, (1, 3)))
 def test_beams_that_change_places_are_followed(name: str, rows: int) -> None:
     """Each final beam is a separate sequence, compared with an eager run of its tokens."""

@@ -235,6 +235,13 @@ def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
             face()
 
 
+def test_packed_weights_of_many_passes() -> None:
+    """PyTorch makes an object of them in each call: one may have the hash of another, to which it can't be compared."""
+    model = quantised(plain_bert())
+    for _ in range(50):
+        assert captured_of(model, SIX).trace.ids == tuple(SIX[0].tolist())
+
+
 class Codes(torch.Tensor):
     """A weight as torchao quantises it: a tensor whose numbers are in others, with which a Linear can multiply."""
 

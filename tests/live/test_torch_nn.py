@@ -157,6 +157,24 @@ def test_the_causal_hint_over_other_keys_begins_with_the_first_key(keys: int) ->
     np.testing.assert_allclose(hinted[0].weights[:], weights[0], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("padding", "left", "right"),
+    [(slice(5, 7), 7, 0), (slice(5, 7), 3, 0), (slice(5, 7), 3, 2), (slice(0, 2), 7, 2), (slice(0, 2), 3, 2)],
+)
+def test_a_rule_over_keys_whose_padding_is_cut_away(padding: slice, left: int, right: int) -> None:
+    """Causality and windows count from the last query and the last key; queries of other tokens stay."""
+    mha, (query, key) = amplified(nn.MultiheadAttention(8, 2, batch_first=True)), torch.randn(2, 2, 7, 8)
+    distance = torch.arange(7) - torch.arange(7)[:, None]
+    hidden, padded = (distance < -left) | (distance > right), torch.zeros(2, 7, dtype=torch.bool)
+    padded[1, padding] = True
+    with torch.no_grad(), capture(mha) as captured:
+        _, weights = mha(query, key, key, attn_mask=hidden, key_padding_mask=padded, average_attn_weights=False)
+    for row, trace in enumerate(captured.traces):
+        assert len(trace.queries) == 7
+        assert trace.layers[0].mask.bias is None
+        np.testing.assert_allclose(trace[0].weights[:], weights[row][:, :, trace.key_positions], atol=1e-5)
+
+
 def classifier(norm_first: bool) -> Any:
     """A transformer nested in a custom module."""
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from safetensors.numpy import load_file, save_file
 from transformers import BertConfig, BertModel
 
 import headscope as hs
-from headscope.errors import InputError
+from headscope.errors import InputError, UnsupportedError
 from headscope.screens.report_sheets import verify_sheet
 from headscope.screens.terminal import Paper, plain_text
 from headscope.traces import Trace
@@ -101,6 +102,22 @@ def test_unexpected_tensors_are_named(tmp_path: Path) -> None:
     save_file({**tensors, "a_projection.weight": np.zeros((2, 2), "f4")}, tmp_path / "model.safetensors")
     notes = hs.open(tmp_path).trace(ids=[5, 6, 7]).verify(reference=False).notes
     assert any("unexpected tensors: a_projection.weight" in note for note in notes)
+
+
+def test_unused_tensors_that_cannot_be_read_are_no_obstacle(tmp_path: Path) -> None:
+    """A used one is: an error names it."""
+    made(tmp_path, "Bert")
+    tensors = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    turns = {"rotary.turns": torch.zeros(2, dtype=torch.complex64)}
+    safetensors.torch.save_file({**tensors, **turns}, tmp_path / "model.safetensors")
+    trace = hs.open(tmp_path).trace(ids=[5, 6, 7])
+    report = trace.verify(reference=False)
+    assert report.agrees
+    assert any("unexpected tensors: rotary.turns" in note for note in report.notes)
+    bias = {"pooler.dense.bias": tensors["pooler.dense.bias"].to(torch.complex64)}
+    safetensors.torch.save_file({**tensors, **bias}, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedError, match="stored as C64"):
+        hs.open(tmp_path).trace(ids=[5, 6, 7]).verify(reference=False)
 
 
 def test_a_config_that_transformers_rejects_is_reported(tmp_path: Path) -> None:

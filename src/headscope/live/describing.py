@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from headscope.anatomy.parameters import Component
 from headscope.anatomy.tree import Node, collapsed
 from headscope.checkpoint.json_text import few
+from headscope.checkpoint.models_in_memory import unpacked
 from headscope.errors import InputError, UnsupportedError, require
 from headscope.live.plan.refusals import refuse_others
 
@@ -82,7 +83,7 @@ def describe(module: nn.Module) -> Description:
     Nothing is computed, so the module can be on any device, including the meta device.
 
     Args:
-        module: a model or a part of one.
+        module: a model or a part of one; or a pipeline.
 
     Returns:
         The description. Counts are numbers of scalars; a shared parameter counts once. Weights that PyTorch's
@@ -92,6 +93,7 @@ def describe(module: nn.Module) -> Description:
         InputError: `module` is not an nn.Module, or has parameters that are made by the first forward pass.
         UnsupportedError: a module packs its weights in a form that isn't known, or is frozen TorchScript.
     """
+    module, _ = unpacked(module)
     refuse_others(module, "describe", "pass a model or a part of one; for a model from hs.open, look at its tree")
     for path, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule) and not hasattr(part, "training"):

@@ -1,9 +1,9 @@
 """Capture sessions: which modules each session covers, and which of the model's layers a call of attention is.
 
-A session covers the modules of one model. Sessions can be nested and can run in several threads: each call is offered
-to every session that covers the module, and each thread has its own forward pass. Hooks apply to the whole process, so
-sessions check the thread: if several threads have opened sessions over the same model, each session sees only the
-forward passes of its own thread.
+A session covers the modules of one model. Sessions can be nested and can run in several threads and tasks of asyncio:
+each call is offered to every session that covers the module, and each thread has its own forward pass. Hooks apply to
+the whole process, so sessions check who runs: if several threads or tasks have opened sessions over the same model,
+each session sees only the forward passes of its own.
 
 A `Seat` is a session that sees a call of attention: the functions after it tell who records the call, who silences its
 heads, and who is told.
@@ -15,6 +15,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,6 +48,12 @@ if TYPE_CHECKING:
 
 OPEN: list[Session] = []
 """All open sessions."""
+
+
+MINE: ContextVar[frozenset[int]] = ContextVar("MINE", default=frozenset())
+"""Numbers of the sessions that this task, or one that it began in, has opened; so has a thread without tasks."""
+
+NUMBERS = itertools.count()
 
 
 def covering(module: nn.Module) -> list[Session]:
@@ -122,6 +129,7 @@ class Session:
     unrecorded: list[Unrecorded] = field(default_factory=list)
     stray: int = 0
     thread: int = field(default_factory=threading.get_ident)
+    number: int = field(default_factory=NUMBERS.__next__)
     hooks: Hooks = field(default_factory=Hooks)
     _followers: dict[int, Follower] = field(default_factory=dict)
     _open: dict[int, Forward] = field(default_factory=dict)
@@ -142,20 +150,17 @@ class Session:
         return self._followers.setdefault(threading.get_ident(), Follower(memory_of(self.model), self.consumer.replace))
 
     def sees_this_thread(self) -> bool:
-        """Return True if forward passes of the current thread belong to this session.
+        """Return True if forward passes of the current thread, and of its current task, belong to this session.
 
-        They do if the current thread opened the session, or if no other thread has a session over this model. If
+        They do if the current task or thread opened the session, or if no other has a session over this model. If
         several threads do, a forward pass in yet another thread can't be attributed to any of them.
         """
-        thread = threading.get_ident()
-        if thread == self.thread:
-            return True
+        mine = MINE.get()
         with LOCK:
-            return all(
-                other.thread == self.thread
-                for other in OPEN
-                if not self.plan.paths.keys().isdisjoint(other.plan.paths.keys())
-            )
+            over = [other for other in OPEN if not self.plan.paths.keys().isdisjoint(other.plan.paths.keys())]
+        if self.number in mine or any(other.number in mine for other in over):
+            return self.number in mine
+        return threading.get_ident() == self.thread or all(other.thread == self.thread for other in over)
 
     def open(self, starts: list[nn.Module]) -> None:
         """Register the hooks and start covering the model's modules.
@@ -178,11 +183,13 @@ class Session:
             begin_block = partial(following.begin_block, blocks)
             for module in blocks:
                 self.hooks.around(module, begin_block, following.end_block)
+        MINE.set(MINE.get() | {self.number})
         with LOCK:
             OPEN.append(self)
 
     def close(self) -> None:
         """Remove the hooks and stop covering the modules."""
+        MINE.set(MINE.get() - {self.number})
         with LOCK:
             if self in OPEN:
                 OPEN.remove(self)

@@ -36,6 +36,7 @@ class LiveScores:
         self, model: nn.Module, score: Callable[[], Any], heads: Iterable[Head] | None, method: str, stack: str | None
     ) -> None:
         ablation = Ablation(model, stack, {})
+        model = ablation.model
         if model.training:
             raise InputError(
                 "the model is in training mode, in which its scores differ from run to run",
@@ -104,7 +105,7 @@ def effects(
     labels=…) does the same without running the layers before the head again.
 
     Args:
-        model: a live model, as in hs.capture, in eval mode.
+        model: a live model or a pipeline, as in hs.capture, in eval mode.
         score: runs the model over your texts, in batches as you like, and returns one number for each text: a list, an
             array or a tensor. PyTorch draws the same random numbers in each run.
         heads: only these, (layer, head) counted from 0.

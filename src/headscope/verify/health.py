@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.checkpoint.entry import DTYPES, UPCAST
 from headscope.checkpoint.json_text import few
 from headscope.errors import HeadscopeError
 from headscope.heads.measure import measure
@@ -44,17 +45,18 @@ def health(trace: Trace, model: Model) -> list[str]:
             f"every head of every layer is near-uniform (entropy above {UNIFORM:.0%} of log S): "
             "the weights look newly initialised, not trained"
         )
-    elif len(shares):
-        uniform = np.argwhere(shares > UNIFORM)
-        if len(uniform):
-            named = few([f"{layer}.{head}" for layer, head in uniform], MOST_NAMES)
-            notes.append(f"near-uniform heads (layer.head): {named}")
+    elif len(uniform := np.argwhere(shares > UNIFORM)):
+        notes.append(
+            f"near-uniform heads (layer.head): {few([f'{layer}.{head}' for layer, head in uniform], MOST_NAMES)}"
+        )
     return notes
 
 
 def not_finite(model: Model) -> list[str]:
-    """A line on tensors with NaN or infinity, if there are any. All weights are read."""
-    read = ((name, model.checkpoint.read(name)) for name in model.checkpoint.tensors)
+    """A line on tensors with NaN or infinity, if there are any. All weights are read, and others that can be."""
+    unexpected = (row for row in model.anatomy.extra if row.role is None)
+    unread = {row.stored for row in unexpected if not DTYPES[row.dtype].numpy and row.dtype not in UPCAST}
+    read = ((name, model.checkpoint.read(name)) for name in model.checkpoint.tensors if name not in unread)
     broken = [name for name, values in read if values.dtype.kind == "f" and not np.isfinite(values).all()]
     return [f"NaN or infinity in: {few(broken, MOST_NAMES)}"] if broken else []
 

@@ -127,6 +127,12 @@ class RowRule:
                 if kept is not None:
                     bias = bias.index_select(axis, torch.from_numpy(np.flatnonzero(kept)).to(bias.device))
             bias = np.ascontiguousarray(bias.float().cpu().numpy())
+        moved = _trailing(keys) - _trailing(queries)
+        if moved and (mask.causal or mask.window):  # in cross-attention: both count from the last query and key
+            left, right = mask.window or (None, None)
+            right = min(right or 0, 0) if mask.causal else right
+            window = None if left is None else left - moved, None if right is None else right + moved
+            return Mask(False, window, allowed, bias)
         return Mask(mask.causal, mask.window, allowed, bias)
 
 
@@ -312,6 +318,11 @@ def _row(mask: Mask, terms: Terms, queries: int, keys: int, tokens: slice | None
         None if flags is None or tokens is None else _some(flags[tokens]) for flags in (allowed, kept)
     )
     return RowRule(mask, kept_queries, _some(kept), _unseen(mask, queries, keys), counted, terms)
+
+
+def _trailing(kept: np.ndarray | None) -> int:
+    """The number of positions that are cut away at the end."""
+    return 0 if kept is None else int(np.argmax(kept[::-1]))
 
 
 def _some(flags: np.ndarray | None) -> np.ndarray | None:

@@ -73,21 +73,44 @@ def raw_mask(
     return RawMask(mask=mask, bias=bias), keys
 
 
-def used_keys(mask: torch.Tensor | Cells, queries: int) -> int:
+def used_keys(mask: torch.Tensor | Cells, queries: int, kept: str | None = None) -> int:
     """Number of keys without the trailing ones that no query sees, which are the unused slots of a static cache.
 
     In a numeric mask, only -inf and the lowest finite number count as masked, and only in rows that also hold other
-    values.
+    values, or that are padding: before a query that sees a key, with a key of their own that no query sees.
+
+    Args:
+        mask: the mask.
+        queries: their number.
+        kept: the module's name, for an error, if padding is kept.
+
+    Raises:
+        UnsupportedError: padding that is kept looks at unused slots.
     """
     blocks = [mask] if isinstance(mask, torch.Tensor) else (block for _, block in mask.blocks())
-    last = max(map(_last_seen, blocks))
+    last, looked_at = (max(ends) for ends in zip(*(_last_seen(block, queries) for block in blocks), strict=True))
+    if kept is not None and looked_at != last >= 0:
+        raise UnsupportedError(
+            "padding looks at all slots of a static cache alike, at unused ones, too",
+            where=kept,
+            advice='leave out padding="keep", or switch to model.set_attn_implementation("sdpa")',
+        )
     return max(queries, last + 1 if last >= 0 else mask.shape[-1])
 
 
-def _last_seen(mask: torch.Tensor) -> int:
-    """The last key that a query sees; -1 if none sees any."""
-    seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
-    if mask.dtype != torch.bool:
-        seen = seen | ~seen.any(-1, keepdim=True)
+def _last_seen(mask: torch.Tensor, queries: int) -> tuple[int, int]:
+    """The last key that a query sees, -1 if none sees any; and the last one that padding sees, if it is a later one."""
+    if mask.dtype == torch.bool:
+        return (_last(mask),) * 2
+    seen = mask > torch.finfo(mask.dtype).min
+    hidden = shifted = ~seen.any(-1, keepdim=True)
+    if mask.shape[-2] == queries:
+        used = max(queries, _last(seen) + 1)
+        unseen = ~seen.any(-2)[..., used - queries : used, None]
+        shifted = hidden & ~(unseen & (~hidden).flip(-2).cummax(-2)[0].flip(-2))
+    return _last(seen | shifted), _last(seen | hidden)
+
+
+def _last(seen: torch.Tensor) -> int:
     places = seen.flatten(0, -2).any(0).nonzero()
     return int(places[-1]) if len(places) else -1

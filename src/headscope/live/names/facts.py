@@ -424,6 +424,8 @@ class Follower:
                 return x.shape if is_plain(x) else None
             labelled.append(sources)
             return id(sources), x.shape, x.dtype
+        if isinstance(x, torch.ScriptObject):
+            return type(x)  # packed weights, which can't be compared
         return tuple([self._key(part, labelled) for part in x]) if isinstance(x, (list, tuple)) else x
 
     def _numbered(self, ids: torch.Tensor, axes: int) -> Sources:

@@ -330,7 +330,8 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
         if not cross and queries < keys:
             raw = raw.read()
         if not cross and queries < keys and raw.mask is not None:
-            keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries)
+            where = seat.session.plan.paths[id(ran.module)] if seat.session.consumer.keeps_padding else None
+            keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries, where)
         same_tokens = not cross and queries <= keys and not seat.forward.is_chosen(ran.module, batch, queries, keys)
         first = keys - queries
     scaling = ran.kwargs.get("scaling")
