@@ -163,6 +163,17 @@ def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]
     assert page.locator(".ways path").count() == 6 + int((np.delete(expected(followed), IT, 1) >= 0.015).sum())
 
 
+def test_one_layer_of_one_head_has_one_number_of_each_kind(watch: Watch, tmp_path: Path) -> None:
+    """What is kept is not from .9 to .9, and the only head's share is not said again as that of all heads."""
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 16}
+    trace = hs.open(made(tmp_path, "Bert", **shape).folder).trace(ids=ids(5))
+    page = watch().open(trace.to_html(tmp_path / "one.html", runs=False).as_uri() + "#pane=follow&q=2")
+    drawn(page)
+    (kept,) = trace.follow(2).kept
+    assert f"keeps {kept:.2f} of itself".replace("0.", ".") in page.locator(".follow").inner_text()
+    assert page.locator("[data-test^=way-]").count() == 2  # weight and share
+
+
 def cosines(first: torch.Tensor, second: torch.Tensor) -> np.ndarray:
     return torch.nn.functional.cosine_similarity(first, second, dim=-1).numpy()
 
