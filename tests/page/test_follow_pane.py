@@ -102,7 +102,7 @@ def test_every_cell_is_the_share_that_python_has(
         np.testing.assert_allclose(shares, expected(followed), atol=HALF)
         np.testing.assert_allclose(shares.sum(1), 1, atol=2 * HALF)
         titles = page.evaluate("[...document.querySelectorAll('[data-share]:not(.self)')].map(({ title }) => title)")
-        heads = np.array([re.findall(r"· (\d+)\.(\d+)$", title)[0] for title in titles], int)
+        heads = np.array([re.findall("· (\\d+)\\.(\\d+)\u2069$", title)[0] for title in titles], int)
         others = [at for at in range(len(trace)) if at != token]
         best = followed.shares[heads[:, 0], heads[:, 1], np.tile(others, len(trace.numbers))]
         np.testing.assert_allclose(best, followed.shares.max(1)[:, others].ravel(), atol=HALF)
