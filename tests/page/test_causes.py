@@ -147,7 +147,7 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     page = watch().open(f"{served.session.address()}#pane=causes&way=groups")
     press_run(page)
     rows = page.locator(".groups table td > button")
-    layer = rows.all_inner_texts().index("all 4 heads of layer 1")
+    layer = rows.all_inner_texts().index("the 4 heads of layer 1")
     edits = [Edit(1, head) for head in range(HEADS)]
     before, after = (edited_pass(words.module, ids, change) for change in ((), edits))
     share = after.logits[0, ids.index(4)].double().softmax(-1)[best]
@@ -155,7 +155,7 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     page.keyboard.press("Enter")
     until(page, f"location.hash.includes('g={layer}')")
     headline = page.locator(".headline").inner_text()
-    assert headline.startswith(f"Without all 4 heads of layer 1: probability {share:.3f}; as many at random: ")
+    assert headline.startswith(f"Without the 4 heads of layer 1: probability {share:.3f}; as many at random: ")
     kept = record(page, served)["result"]
     low, median, high, below = kept["groups"][layer]["drawn"]
     assert low <= median <= high

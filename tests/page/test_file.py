@@ -278,6 +278,12 @@ def test_the_help_names_every_key(watch: Watch, cat_file: Path) -> None:
     until(page, "document.querySelector('dialog').open")
     named = {part for text in page.locator("dialog kbd").all_inner_texts() for part in text.split()}
     assert {signs.get(key, key) for key in keys} <= named
+    lines = """[...document.querySelectorAll("dialog kbd")].map((one) => {
+      const range = document.createRange();
+      range.selectNodeContents(one);
+      return new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size;
+    })"""
+    assert {*page.evaluate(lines)} == {1}  # no key is broken
 
 
 def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> None:
@@ -369,7 +375,7 @@ def test_unknown_words_and_right_to_left_text(watch: Watch, bert: hs.Model, tmp_
     page = watch().open(trace.to_html(tmp_path / "rtl.html").as_uri())
     at = trace.tokens.index("[UNK]")
     token = page.locator(".left .token").nth(at)
-    assert token.get_attribute("title") == f"{at}: [UNK] ({trace.ids[at]}) قطة"
+    assert token.get_attribute("title") == f"\u2066{at}: \u2068[UNK]\u2069 ({trace.ids[at]}) \u2068قطة\u2069\u2069"
     assert page.locator(".said-word bdi").all_inner_texts()[1:-1] == ["The", "قطة", "sat", "."]
     order = page.locator(".left .token bdi").all_inner_texts()
     assert order.index("The") < order.index("sat")

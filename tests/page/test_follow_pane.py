@@ -102,7 +102,7 @@ def test_every_cell_is_the_share_that_python_has(
         np.testing.assert_allclose(shares, expected(followed), atol=HALF)
         np.testing.assert_allclose(shares.sum(1), 1, atol=2 * HALF)
         titles = page.evaluate("[...document.querySelectorAll('[data-share]:not(.self)')].map(({ title }) => title)")
-        heads = np.array([re.findall(r"· (\d+)\.(\d+)$", title)[0] for title in titles], int)
+        heads = np.array([re.findall("· (\\d+)\\.(\\d+)\u2069$", title)[0] for title in titles], int)
         others = [at for at in range(len(trace)) if at != token]
         best = followed.shares[heads[:, 0], heads[:, 1], np.tile(others, len(trace.numbers))]
         np.testing.assert_allclose(best, followed.shares.max(1)[:, others].ravel(), atol=HALF)
@@ -161,6 +161,17 @@ def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]
     most = [re.sub("[\u2068\u2069]", "", one) for one in page.locator("[data-test=most]").all_inner_texts()]
     assert most == ["because .13 by 0.2", "was .10 by 1.2", "tired .18 by 2.1", *(f"animal {n}" for n in ANIMALS)]
     assert page.locator(".ways path").count() == 6 + int((np.delete(expected(followed), IT, 1) >= 0.015).sum())
+
+
+def test_one_layer_of_one_head_has_one_number_of_each_kind(watch: Watch, tmp_path: Path) -> None:
+    """What is kept is not from .9 to .9, and the only head's share is not said again as that of all heads."""
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 16}
+    trace = hs.open(made(tmp_path, "Bert", **shape).folder).trace(ids=ids(5))
+    page = watch().open(trace.to_html(tmp_path / "one.html", runs=False).as_uri() + "#pane=follow&q=2")
+    drawn(page)
+    (kept,) = trace.follow(2).kept
+    assert f"keeps {kept:.2f} of itself".replace("0.", ".") in page.locator(".follow").inner_text()
+    assert page.locator("[data-test^=way-]").count() == 2  # weight and share
 
 
 def cosines(first: torch.Tensor, second: torch.Tensor) -> np.ndarray:

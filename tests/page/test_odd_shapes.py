@@ -141,6 +141,13 @@ def test_very_many_heads_fit(watch: Watch, tmp_path: Path) -> None:
     page.wait_for_selector(".effects b")
     assert page.locator(".effects > span").count() == 4 * 128
     assert unreadable(page) == []
+    # the frame of the second bar goes behind the name of the first
+    layer, head = page.locator(".effects > span").nth(1).get_attribute("title").split(":")[0].split(".")
+    go(page, f"pane=causes&l={layer}&h={head}")
+    page.wait_for_selector(".effects > span:nth-child(2).here")
+    framed = page.locator(".effects b").first.screenshot()
+    page.evaluate("document.querySelector('.effects .here').style.outline = 'none'")
+    assert page.locator(".effects b").first.screenshot() == framed
 
 
 def test_how_a_long_text_is_drawn_is_said_in_full(watch: Watch, tmp_path: Path) -> None:

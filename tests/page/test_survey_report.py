@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 import shlex
+import shutil
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ import pytest
 from fonts import FACTORS, ODD, brought
 from looking import DRAWN, HOSTILE, Watch, inaccessible, number, unreadable, until
 from pyarrow import parquet
+from transformers import AutoTokenizer, BertConfig, BertModel
 
 import headscope as hs
 from finished_survey import finished
@@ -22,6 +25,7 @@ from golden.keeping import page_data
 from headscope.atlas.site import write_site
 from headscope.heads import CATALOG
 from products import pairwise
+from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -641,6 +645,120 @@ def test_the_words_of_a_pair_are_whole_and_begin_at_one_place(known_survey: Path
     page.emulate_media(forced_colors="none", media="print")
     assert page.locator("button.open").first.is_hidden()
     assert page.locator("[data-test=language]").is_hidden()
+
+
+ARABIC = "لم يعبر الحيوان الشارع لأنه كان متعبا جدا ثم جلس على السجادة"
+LONG = "pneumono" * 11
+STANDING = """[...document.querySelectorAll(".line")].map((line) => {
+  const x = (of) => [...line.querySelectorAll(of)].map((one) => one.getBoundingClientRect().x);
+  return [[...x(".before bdi"), ...x(".after bdi")], x(".words bdi"), x(".at-first"), x(".at-sep")];
+})"""
+"""Of each line, where words stand in their order, and where both special tokens do."""
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A survey of one layer of 20 heads: texts from right to left, one with long words, none with a full stop."""
+    folder = tmp_path_factory.mktemp("odd")
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 20, "hidden_size": 40, "intermediate_size": 8}
+    model = BertModel(BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **shape)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(small_bert(folder))
+    texts = [
+        ARABIC,
+        " ".join(reversed(ARABIC.split())),
+        f" {LONG} ".join(VOCABULARY[5:10]),
+    ]
+    options: dict[str, Any] = {"labels": True, "examples": 6, "length": 64}
+    return hs.survey(model, texts, tokenizer=tokenizer, out=folder / "out", **options).folder
+
+
+def test_lines_run_in_the_direction_of_their_words(odd: Path, watch: Watch) -> None:
+    page = watch(viewport={"width": 1280, "height": 800}).open((odd / "site" / "head-0-0.html").as_uri())
+    until(page, "document.querySelector('.arc path').getAttribute('d') !== ''")
+    directions = set()
+    for (words, _, (first,), (sep,)), line in zip(page.evaluate(STANDING), page.locator(".line").all(), strict=True):
+        leftwards = any("\u0600" <= letter <= "\u06ff" for letter in line.locator(".looks").inner_text())
+        directions.add(leftwards)
+        assert words == sorted(words, reverse=leftwards)
+        assert (min(words) > sep, max(words) < first) == (leftwards, leftwards)
+    assert directions == {True, False}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_long_word_is_cut_and_its_pair_is_in_sight(odd: Path, watch: Watch, width: int) -> None:
+    page = watch(viewport={"width": width, "height": 800}).open((odd / "site" / "head-0-0.html").as_uri())
+    until(page, "document.querySelector('.arc path').getAttribute('d') !== ''")
+    frames = """[...document.querySelectorAll(".line")].map((line) => ["words", "looks", "seen"].map((name) => {
+      const box = line.querySelector(`.${name}`)?.getBoundingClientRect();
+      return box && [box.left, box.right];
+    }))"""
+    for words, *pair in page.evaluate(frames):
+        for left, right in filter(None, pair):
+            assert words[0] - 1 <= left < right <= words[1] + 1
+    long = page.locator(f".side bdi[title^={LONG}]")
+    assert long.count() > 0
+    assert unreadable(page) == []
+
+
+def test_nothing_is_said_of_what_there_is_none_of(odd: Path, watch: Watch) -> None:
+    """No head whose label explains much, and no full stop."""
+    page = watch().open((odd / "site" / "index.html").as_uri())
+    assert page.locator("h1").inner_text() == "0 of 20 heads can be described"
+    page = watch().open((odd / "site" / "head-0-0.html").as_uri())
+    beside = page.locator("[data-test=beside]").inner_text()
+    assert re.fullmatch(r"On average .* on \u2068\[CLS\]\u2069, \d+% on \[SEP\]\.", beside)
+
+
+def test_many_heads_stand_beside_each_other(odd: Path, watch: Watch) -> None:
+    """They scroll, on a screen; on paper and on a phone they stand in rows."""
+    page = watch(viewport={"width": 1000, "height": 800}).open((odd / "site" / "index.html").as_uri())
+    cards = "[...document.querySelectorAll('.card')].map((one) => one.getBoundingClientRect().toJSON())"
+    for width, media in ((1000, "screen"), (390, "screen"), (700, "print")):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(media=media)  # type: ignore[arg-type]
+        page.evaluate(DRAWN)
+        assert unreadable(page) == []
+        boxes = page.evaluate(cards)
+        assert min(box["width"] for box in boxes) >= 60
+        for a, b in itertools.combinations(boxes, 2):
+            assert (
+                a["right"] <= b["left"] or b["right"] <= a["left"] or a["bottom"] <= b["top"] or b["bottom"] <= a["top"]
+            )
+        if width < 1000:
+            assert max(box["right"] for box in boxes) <= width
+
+
+def test_numbers_stand_behind_a_label_from_right_to_left(known_survey: Path, tmp_path: Path, watch: Watch) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(known_survey / "site", site)
+    text = (site / "index.html").read_text(encoding="utf-8")
+    (survey,) = (data for data in page_data(site / "index.html").values() if "labels" in data)
+    labels = {label["says"]["en"] for label in survey["labels"] if label and label["kind"] != "none"}
+    for label in labels:
+        text = text.replace(json.dumps(label)[1:-1], f"Words such as {ARABIC}")
+    (site / "index.html").write_text(text, encoding="utf-8")
+    page = watch(viewport={"width": 1440, "height": 900}).open((site / "index.html").as_uri())
+    beside = """(selector) => [...document.querySelectorAll(selector)].map((one) => {
+      const range = document.createRange();
+      range.setStart(one.nextElementSibling?.firstChild ?? one.parentElement.nextElementSibling.firstChild, 0);
+      range.setEnd(range.startContainer, 1);
+      const last = [...one.getClientRects()].at(-1);
+      const number = range.getBoundingClientRect();
+      return Math.abs(last.top - number.top) > 9 || number.left >= last.right - 1;
+    })"""
+    for selector in ("[data-test=under] bdi", "[data-clause] > bdi"):
+        found = page.evaluate(beside, selector)
+        assert found
+        assert all(found)
+
+
+def test_the_names_of_axes_leave_numbers_their_room(tmp_path: Path, watch: Watch) -> None:
+    page = watch().open(write_site(finished(tmp_path)).as_uri())
+    boxes = """[...document.querySelectorAll("[data-test=panel]")].map((panel) => [".axis", ".tick"].map((kind) =>
+      [...panel.querySelectorAll(kind)].map((one) => one.getBoundingClientRect().toJSON())))"""
+    for axes, ticks in page.evaluate(boxes):
+        for axis, tick in itertools.product(axes, ticks):
+            assert axis["right"] <= tick["left"] or axis["top"] >= tick["bottom"]
 
 
 def test_pages_are_small_and_the_same_every_time(known_survey: Path) -> None:

@@ -32,6 +32,7 @@ from by_hand import axis_of, ends
 from headscope.attention.scores import Mask, attend
 from headscope.results.tokens import names
 from headscope.traces import LayerRecord, Trace
+from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -365,6 +366,37 @@ def test_an_arabic_text_runs_in_its_direction_in_an_english_page(watch: Watch, t
     assert page.evaluate("getComputedStyle(document.querySelector('.flow')).direction") == "rtl"
     words = page.evaluate(PLACES, ".flow .word")
     assert (words[0], words[-1]) == ("</s>", "<s>")
+
+
+SAID_IN_ORDER = """[...document.querySelectorAll("[title]")].map((one) => {
+  const line = document.createElement("div");
+  line.textContent = one.title;
+  line.style = `direction: ${getComputedStyle(one).direction}; position: fixed; font-size: 20px; white-space: pre`;
+  document.body.append(line);
+  const range = document.createRange();
+  const letters = [...one.title].map((letter, at) => {
+    range.setStart(line.firstChild, at);
+    range.setEnd(line.firstChild, at + 1);
+    return [letter, range.getBoundingClientRect().x];
+  }).filter(([letter]) => !/[\\p{Cf}\\s\\p{Script=Arabic}]/u.test(letter));
+  line.remove();
+  const text = (list) => list.map(([letter]) => letter).join("");
+  return [one.title, text(letters), text([...letters].sort(([, a], [, b]) => a - b))];
+})"""
+"""Each tooltip; its letters that are not Arabic, as written, and from left to right in its element's direction."""
+
+
+@pytest.mark.parametrize("state", ["", "words=1", "pane=follow", "mode=text"])
+def test_tooltips_of_an_arabic_text_are_read_from_left_to_right(watch: Watch, tmp_path: Path, state: str) -> None:
+    text = "القط جلس على السجادة"
+    model = hs.open(small_bert(tmp_path, vocabulary=(*VOCABULARY[:-4], *text.split())))
+    file = model.trace(text).to_html(tmp_path / "page.html", runs=False)
+    page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#q=1&{state}")
+    page.wait_for_selector("[data-share]" if "follow" in state else ".token, .word")
+    told = [one for one in page.evaluate(SAID_IN_ORDER) if any("\u0600" <= letter <= "\u06ff" for letter in one[0])]
+    assert len(told) >= len(text.split())
+    for title, letters, shown in told:
+        assert shown == letters, title
 
 
 def test_without_spaces_a_piece_is_named_and_not_a_clause(watch: Watch, tmp_path: Path) -> None:

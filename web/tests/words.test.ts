@@ -1,5 +1,5 @@
 // Every language says the same things, with the same parts in braces. Colours are what they promise.
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { language } from "../src/state/appearance";
 import { common } from "../src/words/common";
@@ -36,6 +36,16 @@ test("a thing loses its s after the number 1, and a head's name is not a number"
 
 test("no word stands in two tables of a page", () => {
   for (const table of [page, report]) expect(Object.keys(table).filter((word) => word in common)).toEqual([]);
+});
+
+test("every word is said", () => {
+  const all = readdirSync("src", { recursive: true, encoding: "utf-8" }).filter((file) => /\.tsx?$/.test(file) && !/words\/(page|common|report)\.ts$/.test(file));
+  for (const [own, table] of [[true, report], [false, page]] as const) {
+    const source = all.filter((file) => file.startsWith("report/") === own).map((file) => readFileSync(`src/${file}`, "utf-8")).join("");
+    const begin = [...source.matchAll(/`([a-z]+_)?\$\{[^`}]*\}(_one)?`/g)].filter(([, first, last]) => first || last);
+    const isSaid = (word: string): boolean => new RegExp(`(say|tell)\\([^)]*"${word}"|"${word}"(?= :|[\\],)}]|;)`).test(source) || begin.some(([, first = "", last = ""]) => word.startsWith(first) && word.endsWith(last));
+    expect(Object.keys(table).filter((word) => !isSaid(word))).toEqual([]);
+  }
 });
 
 test("numbers are read as people read them", () => {

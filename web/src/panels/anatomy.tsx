@@ -33,7 +33,7 @@ export function Anatomy() {
           <tr key={part.name}><td><i class={`dot c${n % 4}`} /></td><th scope="row">{part.name}</th><td>{count(part.count)}</td><td>{say("anatomy_share", { share: percent(part.share ?? 0) })}</td><td class="quiet">{meaning(part)}</td></tr>
         ))}
       </tbody></table>
-      <h2>{say("anatomy_layer", { l: info.layerNumbers[at.value.layer], n: model.sizes.layers })} <small class="quiet">{say("anatomy_same")}</small></h2>
+      <h2>{say("anatomy_layer", { l: info.layerNumbers[at.value.layer], n: model.sizes.layers })} <small>{say("anatomy_same")}</small></h2>
       <div class="across" role="region" aria-label={say("pane_anatomy")} tabIndex={0}><Drawing model={model} tokens={tokens} head={info.headNumbers[at.value.layer][at.value.head]} /></div>
       <table class="components"><tbody>
         {model.layer.map((part) => <tr key={part.name}><th scope="row">{part.name.replace(/^.*?layers?\.0\./, "")}</th><td>{shape(part.shape ?? [])}</td><td>{count(part.count)}</td></tr>)}

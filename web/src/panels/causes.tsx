@@ -245,7 +245,7 @@ function RunList() {
   const listed = [...runs.value].reverse();
   return (
     <section class="runs" aria-label={say("runs")}>
-      <h3 class="row spread"><span>{say("runs")}</span> {hasModel.value && <small class="quiet">{say("runs_kept")}</small>}</h3>
+      <h3 class="row spread"><span>{say("runs")}</span> {hasModel.value && <small>{say("runs_kept")}</small>}</h3>
       <ol data-test="runs">
         {listed.map((one) => {
           const why = one.base === origin.value?.remote ? null : "stale_text";
@@ -281,7 +281,7 @@ function Outcomes({ before, after, labels }: { before: Outcome[]; after: Outcome
         return <>
           <h3>
             {outcome.place === null ? outcome.what : say("causes_place", { what: outcome.what, place: outcome.place })}
-            {stood !== null && <small class="quiet"> {say("causes_stood", { token: stood })}</small>}
+            {stood !== null && <small> {say("causes_stood", { token: stood })}</small>}
           </h3>
           {was ? <Ranking when={say("causes_before")} outcome={was} against={undefined} /> : <p class="quiet">{say("causes_not_masked")}</p>}
           {is ? <Ranking when={say("causes_after")} outcome={is} against={was} /> : <p />}

@@ -218,7 +218,7 @@ function Step({ n, of, title, formula, says, children }: {
   const open = n <= of;
   return (
     <article class={`step${open ? "" : " shut"}${n === of && state.step.value ? " latest" : ""}`} aria-hidden={!open}>
-      <header><i>{n}</i>{formula}<h2>{title}</h2><small class="quiet">{says}</small></header>
+      <header><i>{n}</i>{formula}<h2>{title}</h2><small>{says}</small></header>
       {children}
     </article>
   );

@@ -11,7 +11,7 @@ import { isQuiet, makeShown, wordAt } from "../text/shown";
 import { engine } from "../trace/engine";
 import type { Followed } from "../trace/follow";
 import { largestPlaces } from "../trace/strongest";
-import { cut, say, tell, type Word } from "../words";
+import { cut, isolated, leftToRight, say, tell, type Word } from "../words";
 import { Fill } from "./bar";
 import { ink } from "./canvas";
 import { short } from "./slots";
@@ -106,9 +106,10 @@ export function Follow() {
 
 function Headline({ info, i, size, total, layers, found, beside, name }: View) {
   const kept = layers.map((layer) => total(layer, i));
+  const [least, greatest] = [short(Math.min(...kept)), short(Math.max(...kept))];
   const [j, , best, other, , hardest, weight, share, bringer, weight2, share2] = found;
   const [layer, before] = [found[1], found[4]].map((one) => info.layerNumbers[one]);
-  const numbers = { least: short(Math.min(...kept)), most: short(Math.max(...kept)), layer, before, head: j >= 0 ? headLabel(info, best) : "" };
+  const numbers = { kept: least === greatest ? least : say("follow_span", { least, most: greatest }), layer, before, head: j >= 0 ? headLabel(info, best) : "" };
   const parts = { token: name(i), text: name(j), other: name(other) };
   /** The word that comes first by masking, or by rollout, in the end. */
   const first = (measure: number): number => most(Array.from({ length: size }, (_, at) => beside!(0, layers.length - 1, at) >= 0 ? beside!(measure, layers.length - 1, at) : -1));
@@ -217,7 +218,7 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
                 const through = j >= 0 && j !== i ? headLabel(info, best(layer, j)) : "";
                 return (
                   <span key={j} id={`way-${layer}-${j}`} role="gridcell" data-share={value} class={j === i ? "self" : pinned ? "pinned" : ""} aria-selected={pinned} onClick={() => { if (through) pin(layer, j); }}
-                    title={through && `${texts[j]} ${short(value)} · ${through}`} style={j === i ? {} : { background: css(colour), color: inkOn(colour) }}>
+                    title={through && leftToRight(`${isolated(texts[j])} ${short(value)} · ${through}`)} style={j === i ? {} : { background: css(colour), color: inkOn(colour) }}>
                     {written && short(value)}{written && row >= ROW.heads && widths[c] >= heads && <small>{through}</small>}
                   </span>
                 );
@@ -226,7 +227,7 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
                 const end = test === "kept" ? 1 : Math.max(...layers.map(value));
                 const says = test === "most" ? say("follow_by", { text: texts[strongest[layer]], share: short(value(layer)), head: headLabel(info, best(layer, strongest[layer])) }) : short(value(layer), test === "kept" ? undefined : 0.1);
                 return (
-                  <span key={test} role="gridcell" class={`figure ${test}`} data-test={test} title={says}>
+                  <span key={test} role="gridcell" class={`figure ${test}`} data-test={test} title={leftToRight(says)}>
                     <bdi dir="ltr">{says}</bdi>
                     {banded && <span class="bar"><Fill share={value(layer) / end} />{even && <s style={{ insetInlineStart: `${(100 * even) / end}%` }} />}</span>}
                   </span>
@@ -248,7 +249,7 @@ function Foot({ info, i, size, all, by, total, beside, cell: { layer, j, n }, na
   const turn = beside?.(0, layer, j);
   const numbers: [string, string, ComponentChildren][] = [
     ["weight", short(all.weights[n * size + j]), say("follow_weight", { head })], ["share", short(all.shares[n * size + j]), say("follow_share", { head })],
-    ["total", short(total(layer, j)), say("follow_total", { n: info.heads })], ["turn", turn === undefined ? "" : short(turn, 0.1), tell("follow_masked", { text: name(j) })],
+    ["total", info.heads > 1 ? short(total(layer, j)) : "", say("follow_total", { n: info.heads })], ["turn", turn === undefined ? "" : short(turn, 0.1), tell("follow_masked", { text: name(j) })],
   ];
   return (
     <div class="panel cell line">

@@ -14,6 +14,6 @@ export const Help = () => (
     <p>{say("help_what_says")}</p>
     <p class="formula">p<sub>ij</sub> = softmax<sub>j</sub>(q<sub>i</sub> · k<sub>j</sub> / √d)</p>
     <h1>{say("help_title")}</h1>
-    <dl>{KEYS.map(([keys, word]) => <div key={keys}><dt><kbd>{keys}</kbd></dt><dd>{say(word)}</dd></div>)}</dl>
+    <dl>{KEYS.map(([keys, word]) => <div key={keys}><dt>{keys.split(" · ").map((one) => <><kbd>{one}</kbd> </>)}</dt><dd>{say(word)}</dd></div>)}</dl>
   </Dialog>
 );

@@ -1,7 +1,7 @@
 // A text with ink behind its tokens, a number each, and the numbers of the strongest.
 import { undotted } from "../text/shown";
 import type { Doc } from "../state/store";
-import { number } from "../words";
+import { isolated, leftToRight, number } from "../words";
 import { signed } from "../model/ask";
 
 /** Numbers from this share of the largest on are written beside their tokens. */
@@ -20,7 +20,7 @@ export function Inked({ info, values, sign, test }: { info: Doc["info"]; values:
         const figure = sign ? signed(value) : number(value);
         return [
           goesOn ? "" : " ",
-          <span key={place} class={special[place] ? "special" : ""} title={`${place}: ${info.queries.tokens[place]} ${figure}`} data-value={value}
+          <span key={place} class={special[place] ? "special" : ""} title={leftToRight(`${place}: ${isolated(info.queries.tokens[place])} ${figure}`)} data-value={value}
             style={{ background: `color-mix(in oklab, var(${value < 0 ? "--less" : "--more"}) ${(FULL * share).toFixed(1)}%, transparent)` }}>
             <bdi>{undotted(labels[place] ?? "")}</bdi>{share >= WRITTEN && <sup>{figure}</sup>}
           </span>,

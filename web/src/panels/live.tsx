@@ -61,7 +61,7 @@ function Guesses({ one }: { one: Doc }) {
         const was = before?.find((other) => other.label === label)?.share ?? 0;
         return <li key={label}><bdi>{label}</bdi> <span>{short(share)}</span><i><b style={{ width: `${100 * share}%` }} />{before && <u style={{ width: `${100 * was}%` }} />}</i></li>;
       })}</ol>
-      {before && <small class="quiet">{say("live_grey")}</small>}
+      {before && <small>{say("live_grey")}</small>}
       <Turns />
     </>
   );
@@ -97,7 +97,7 @@ function Cosine() {
   const most = Math.max(...now.shares.flat().map(Math.abs));
   return (
     <div class="cosine">
-      <h2>{say("live_cosine")} <b>{now.cosine.toFixed(3)}</b> <small class="quiet">{say("live_made")}</small></h2>
+      <h2>{say("live_cosine")} <b>{now.cosine.toFixed(3)}</b> <small>{say("live_made")}</small></h2>
       {now.shares.map((shares, side) => (
         <p key={side}>{shares.map((share, at) => (
           <span key={at} title={share.toFixed(3)} class={share < 0 ? "less" : "more"} style={{ "--share": Math.abs(share) / most }}><bdi>{now.labels[side][at]}</bdi><small>{short(share)}</small></span>

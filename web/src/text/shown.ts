@@ -2,6 +2,7 @@
 import type { Groups, View } from "../trace/cells";
 import type { Axis, TraceInfo } from "../trace/trace";
 import type { Filter } from "../state/state";
+import { isolated, leftToRight } from "../words/speech";
 
 export interface Label {
   text: string;
@@ -149,12 +150,12 @@ function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label
     if (merged && goesOn && last && last.tokens[last.tokens.length - 1] === at - 1) {
       last.text += text;
       last.tokens.push(at);
-      last.title += ` + ${token}`;
+      last.title += ` + ${isolated(token)}`;
       starts[starts.length - 1]++;
     } else {
       labels.push({
         text, continues: goesOn && !merged && !isUnspaced(text), special: axis.special[at], segment: axis.segments[at], tokens: [at], repeats: null,
-        title: `${at}: ${token} (${axis.ids[at]})${source && source !== token ? ` ${source}` : ""}`,
+        title: `${at}: ${isolated(token)} (${axis.ids[at]})${source && source !== token ? ` ${isolated(source)}` : ""}`,
       });
       starts.push(members.length);
     }
@@ -163,7 +164,7 @@ function join(axis: Axis, { segment, special, merged }: Choice): { labels: Label
   const seen = new Map<string, number>();
   const key = ({ text }: Label): string => text.toLowerCase();
   for (const label of labels) if (!label.special) seen.set(key(label), (seen.get(key(label)) ?? 0) + 1);
-  for (const label of labels) if (label.tokens.length > 1) label.title = `${label.text} · ${label.title}`;
+  for (const label of labels) label.title = leftToRight((label.tokens.length > 1 ? `${isolated(label.text)} · ` : "") + label.title);
   for (const label of labels) if ((seen.get(key(label)) ?? 0) > 1 && !label.special && !isSpace(label)) label.repeats = label.tokens[0];
   joinCuts(labels, labels);
   return { labels, groups: { starts: Int32Array.from(starts), members: Int32Array.from(members) }, of };

@@ -5,7 +5,7 @@ import type { page } from "./page";
 import { speaker, type Language, type Parts } from "./speech";
 
 export { count, number, percent } from "./numbers";
-export { cut, LANGUAGES, letters, spoken } from "./speech";
+export { cut, isolated, LANGUAGES, leftToRight, letters, spoken } from "./speech";
 
 export type Word = keyof typeof page | keyof typeof common;
 

@@ -40,12 +40,18 @@ export function cut(text: string): string {
   return all.length > LONGEST ? `${all.slice(0, LONGEST).join("")}…` : text;
 }
 
+/** Untrusted text among other text: its direction stays its own. */
+export const isolated = (text: string): string => `\u2068${text}\u2069`;
+
+/** From the left to the right, wherever it is shown: a tooltip has its element's direction. */
+export const leftToRight = (text: string): string => `\u2066${text}\u2069`;
+
 /** A function that returns a word in the reader's language, with the names in braces replaced by parts: “{n} heads” is “1 head”. */
 export function speaker<Word extends string>(text: (word: Word, language: Language) => string): (word: Word, parts?: Parts) => string {
   return (word, parts = {}) =>
     text(word, spoken.value).replace(/\{(\w+)\}((?: other| near-uniform)? \w{3,})s\b/g, (whole, name: string, thing: string) => (String(parts[name]) === "1" ? 1 + thing : whole))
       .replace(/\{(\w+)\}/g, (whole, name: string) => {
         const part = parts[name];
-        return part === undefined ? whole : QUOTED.has(name) ? `\u2068${cut(String(part))}\u2069` : String(part);
+        return part === undefined ? whole : QUOTED.has(name) ? isolated(cut(String(part))) : String(part);
       });
 }

@@ -25,7 +25,7 @@ export function Figures({ survey }: { survey: Survey }) {
 }
 
 const [WIDTH, HEIGHT] = [300, 220];
-const [LEFT, RIGHT, TOP, BOTTOM] = [44, 290, 24, 186];
+const [LEFT, RIGHT, TOP, BOTTOM] = [58, 290, 24, 186];
 const MIDDLE = (LEFT + RIGHT) / 2;
 
 /** One statistic: layers on the x axis, a point per head, a line through the layers' means. */

@@ -11,7 +11,7 @@ import { called, numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { chosenStatistic, hovered, resized, scale, SCALES, statistic, wanted } from "../state";
 import { say } from "../words";
-import { spoken } from "../../words/speech";
+import { isolated, spoken } from "../../words/speech";
 import { Finder, isWanted } from "./finder";
 
 /** Number of heads per layer from which cells are drawn small. */
@@ -32,7 +32,7 @@ export function Grid({ survey }: { survey: Survey }) {
   const ends = chosen ? endsOf(chosen) : null;
   const windows = say("n_windows", { n: count(survey.counts.windows) });
   return (
-    <section class="every" id="grid" aria-label={say("every_head")} style={{ "--layers": survey.layers.length }}>
+    <section class="every" id="grid" aria-label={say("every_head")} style={{ "--layers": survey.layers.length, "--heads": survey.heads.length }}>
       <div class="row spread">
         <Finder survey={survey} />
         <div class="row tools">
@@ -71,7 +71,7 @@ function Under({ survey }: { survey: Survey }) {
   if (!label) return null;
   return (
     <p class="under" data-test="under">
-      <b class="pin">{headLabel(survey, cell)}</b> <b>{titleOf(label)}</b>{" "}
+      <b class="pin">{headLabel(survey, cell)}</b> <b><bdi>{titleOf(label)}</bdi></b>{" "}
       <span class="quiet">{[
         label.score !== null && `${share(label.score)}${say("evidence", { n: count(label.count ?? 0) })}`,
         label.baseline !== null && say("by_chance", { share: share(label.baseline) }),
@@ -86,7 +86,7 @@ function cellLabel(survey: Survey, chosen: Statistic | undefined, cell: number):
   const head = headLabel(survey, cell);
   if (!chosen) {
     const label = survey.labels?.[cell];
-    return label ? say("cell", { head, value: `${shortOf(label)}${label.score === null ? "" : ` ${share(label.score)}`}` }) : say("head", { head });
+    return label ? say("cell", { head, value: `${isolated(shortOf(label))}${label.score === null ? "" : ` ${share(label.score)}`}` }) : say("head", { head });
   }
   return chosen.mean[cell] === null ? say("cell_none", { head }) : say("cell", { head, value: rounded(chosen.mean[cell]) });
 }

@@ -53,7 +53,7 @@ function Verdict({ survey, head, label }: { survey: Survey; head: Head; label: L
         {!label && <p class="quiet">{say("no_labels")}</p>}
         {label && (label.score === null ? <p>{label.note ? <Note says={label.note} /> : say("group_none_key")}</p> : <Evidence label={label} />)}
         <Written of={head.writes} />
-        {label?.special != null && <p data-test="beside">{say("rests", { special: share(label.special), first: share(label.first), token: tokenOf("first"), sep: share(label.sep), end: tokenOf("sep"), stop: share(label.stop) })}</p>}
+        {label?.special != null && <p data-test="beside">{say("rests", { special: share(label.special), first: share(label.first), token: tokenOf("first"), sep: share(label.sep), end: tokenOf("sep") })}{label.stop !== null && say("rests_stop", { stop: share(label.stop) })}{say("stop")}</p>}
         {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {label.stable === label.clauses ? say("stable_all") : say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <Note says={label.note} /></>}</p>}
       </div>
       {label && label.score !== null && (

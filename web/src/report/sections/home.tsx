@@ -22,11 +22,12 @@ function Headline({ survey }: { survey: Survey }) {
   const all = count(named.length);
   if (!labels) return <h1>{told(say("home_title_plain", { n: all }), { model: <bdi>{model.name}</bdi> })}</h1>;
   const having = (is: (label: Label) => boolean): string => count(named.filter((cell) => labels[cell] && is(labels[cell])).length);
+  const strong = having(isStrong);
   const found = named.filter((cell) => isWanted(survey, cell)).length;
   const what = [group.value && say(`group_${group.value}`), wanted.value.trim() && `“${wanted.value.trim()}”`].filter(Boolean).join(" · ");
   return (
     <div>
-      <h1>{what ? say("home_found", { n: count(found), all, what }) : told(say("home_title", { all, strong: having(isStrong) }), { n: <span data-test="labelled">{having(({ kind }) => kind !== "none")}</span> })}</h1>
+      <h1>{what ? say("home_found", { n: count(found), all, what }) : <>{told(say("home_title", { all }), { n: <span data-test="labelled">{having(({ kind }) => kind !== "none")}</span> })}{strong !== "0" && say("home_strong", { strong })}</>}</h1>
       <p class="quiet">{told(say("home_key", { weak: having((label) => label.kind !== "none" && isWeak(label)) }), { none: <span data-test="unlabelled">{having(({ kind }) => kind === "none")}</span> })}</p>
     </div>
   );

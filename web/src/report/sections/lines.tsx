@@ -14,17 +14,25 @@ export function placeOf(lines: Line[]): number {
   return left > 2 / 3 ? 0.62 : left < 1 / 3 ? 0.3 : 0.46;
 }
 
-/** The same place, moved as far as the longest words on either side require. */
-function roomFor(place: number, width: number, sides: { left: number; right: number }[]): number {
-  if (!width) return place;
-  const left = Math.max(0, ...sides.map((side) => side.left));
-  const right = Math.max(0, ...sides.map((side) => side.right));
-  return Math.min(Math.max(place, Math.min(left / width, 0.8)), Math.max(1 - right / width, 0.2));
+/** The same place, moved as far as the longest words on either side require; and the most room of a word. */
+function roomFor(lines: Line[], width: number, font: string): [place: number, longest: number] {
+  const rooms = LONGEST.map((share) => {
+    const sides = lines.map((line) => needs(line, font, share * width));
+    return [Math.max(...sides.map(({ left }) => left)) / width, Math.max(...sides.map(({ right }) => right)) / width, share * width];
+  });
+  const [left, right, longest] = rooms.find(([before, after]) => before + after <= 1) ?? rooms[LONGEST.length - 1];
+  return [Math.min(Math.max(placeOf(lines), Math.min(left, 0.8)), Math.max(1 - right, 0.2)), longest];
 }
 
 /** What the arc of a line points to: of a random word, a special token that gets more than every word. */
 export const targetOf = ({ best, other, weight, first, sep }: Line): "key" | "first" | "sep" =>
   best || other || (weight >= first && weight >= sep) ? "key" : first >= sep ? "first" : "sep";
+
+/** Words of a script that runs from right to left. */
+const LEFTWARDS = /[\u0590-\u08ff\ufb1d-\ufefc]/;
+
+/** The direction of most of its words. */
+export const directionOf = ({ words }: Pick<Line, "words">): "ltr" | "rtl" => (2 * words.filter((word) => LEFTWARDS.test(word)).length > words.length ? "rtl" : "ltr");
 
 /** A weight without its zero: .95 */
 export const short = (weight: number): string => (weight >= 0.995 ? "1.0" : weight.toFixed(2).slice(1));
@@ -46,21 +54,21 @@ export function Lines({ lines, wanted }: { lines: Line[]; wanted: number }) {
   const random = lines.filter((line) => !line.best && !line.other);
   const style = box.current ? getComputedStyle(box.current) : null;
   const font = `${style?.fontSize ?? "13px"} ${style?.fontFamily ?? "sans-serif"}`;
-  const place = roomFor(placeOf(lines), width, width ? lines.map((line) => needs(line, font)) : []);
+  const [place, longest] = width ? roomFor(lines, width, font) : [placeOf(lines), 0];
   const list = (shown: Line[], name: string) => (
     <ol class="lines" data-test={name}>
-      {shown.map((line, n) => <Row key={n} line={line} place={place} width={width} font={font} />)}
+      {shown.map((line, n) => <Row key={n} line={line} place={place} width={width} longest={longest} font={font} />)}
     </ol>
   );
   return (
     <div ref={box}>
       <div class="row spread">
-        <h2>{say("best")} <small class="quiet">{best.length < wanted ? say("best_few", { n: count(best.length) }) : say("best_key")}</small></h2>
-        <small class="quiet">{say("ink_key")}</small>
+        <h2>{say("best")} <small>{best.length < wanted ? say("best_few", { n: count(best.length) }) : say("best_key")}</small></h2>
+        <small>{say("ink_key")}</small>
       </div>
       {list(best, "best")}
       {other.length > 0 && <><h2>{say("unexplained")}</h2>{list(other, "other")}</>}
-      <h2>{say("random")} <small class="quiet">{say("random_key")}</small></h2>
+      <h2>{say("random")} <small>{say("random_key")}</small></h2>
       {list(random, "random")}
     </div>
   );
@@ -73,37 +81,41 @@ const MARK = 46;
 const FADE = 28;
 /** How much closer a word stands that is written without a space before it. */
 const TIGHT = 5;
-const CLOSING = /^(?:[,.;:!?%…)\]}»”、。，；：？！）】」]+|n[’']t|[’'](?:s|d|m|ll|re|ve)?)$/i;
+/** Of a line, what a word may take, at most: the first that leaves room for every pair. */
+const LONGEST = [1, 0.3, 0.2, 0.1];
+const CLOSING = /^(?:[,.;:!?%…،؛؟۔।॥)\]}»”、。，；：？！）】」]+|n[’']t|[’'](?:s|d|m|ll|re|ve)?)$/i;
 
 /** True for a word that is written without a space before it, but for the word that looks, whose place is fixed. */
 const isTight = ({ words, query }: Line, n: number): boolean => n > 0 && n !== query && CLOSING.test(words[n]);
 let pen: CanvasRenderingContext2D | null = null;
 
 /** The room that a line's pair takes on either side, if all between is left out. */
-function needs(line: Line, font: string): { left: number; right: number } {
-  const widths = widthsOf(line, font);
+function needs(line: Line, font: string, longest: number): { left: number; right: number } {
+  const widths = widthsOf(line, font, longest);
   const beside = widths[line.key] + MARK + FADE;
   return line.key < line.query ? { left: beside, right: widths[line.query] + FADE } : { left: FADE, right: widths[line.query] + beside };
 }
 
-function widthsOf(line: Line, font: string): number[] {
+function widthsOf(line: Line, font: string, longest: number): number[] {
   pen ??= document.createElement("canvas").getContext("2d")!;
   return line.words.map((word, n) => {
     pen!.font = n === line.query || n === line.key ? `700 ${font}` : font;
-    return Math.ceil(pen!.measureText(word).width) + AROUND - (isTight(line, n) ? TIGHT : 0);
+    return Math.ceil(Math.min(pen!.measureText(word).width, longest)) + AROUND - (isTight(line, n) ? TIGHT : 0);
   });
 }
 
-function Row({ line, place, width, font }: { line: Line; place: number; width: number; font: string }) {
+function Row({ line, place, width, longest, font }: { line: Line; place: number; width: number; longest: number; font: string }) {
   const row = useRef<HTMLLIElement>(null);
   const open = useSignal(false);
   const bent = useSignal("");
   const arc = bent.value;
   const { words, ink, query, key, weight, first, sep } = line;
+  const way = directionOf(line);
+  const [begin, end] = way === "ltr" ? ([["first", first], ["sep", sep]] as const) : ([["sep", sep], ["first", first]] as const);
   const target = targetOf(line);
   const shown = target === "key" ? weight : target === "first" ? first : sep;
   const { before, after } = width
-    ? fitted(query, key, line.gap, { widths: widthsOf(line, font), left: place * width - FADE, right: (1 - place) * width - FADE, mark: MARK })
+    ? fitted(query, key, line.gap, { widths: widthsOf(line, font, longest), left: place * width - FADE, right: (1 - place) * width - FADE, mark: MARK })
     : { before: [], after: [] };
   useEffect(() => {
     const at = row.current!.getBoundingClientRect();
@@ -121,7 +133,7 @@ function Row({ line, place, width, font }: { line: Line; place: number; width: n
     <bdi key={n} class={(n === query ? "looks" : n === key ? "seen" : "") + (isTight(line, n) ? " tight" : "")} style={{ "--w": Math.sqrt(ink[n] / 1000).toFixed(3) }} title={`${words[n]} ${(ink[n] / 1000).toFixed(3)}`}>{words[n]}</bdi>
   );
   const item = (item: Item) => ("word" in item ? word(item.word) : <span key="skip" class="skip" title={say("left_out_words", { n: item.skip })}>⋯ {item.skip} ⋯</span>);
-  const special = (name: "first" | "sep", value: number) => (
+  const special = ([name, value]: readonly ["first" | "sep", number]) => (
     <span class={`special at-${name}`} style={{ "--w": Math.sqrt(value).toFixed(3) }} title={`${tokenOf(name)} ${value.toFixed(3)}`}>{tokenOf(name)}</span>
   );
   const relation = line.up ?? (line.down && say("its", { relation: line.down }));
@@ -129,13 +141,13 @@ function Row({ line, place, width, font }: { line: Line; place: number; width: n
   return (
     <li ref={row} class={`line to-${target}`} title={`${line.document}, ${line.window}`}>
       <b class="weight" data-test="weight">{short(shown)}</b>
-      {special("first", first)}
-      <span class="words" style={{ "--x": `${100 * place}%` }}>
+      {special(begin)}
+      <span class="words" dir={way} style={{ "--x": `${100 * place}%`, "--longest": `${longest}px` }}>
         <span class="unseen">{says}</span>
         <span class="side before" aria-hidden="true"><span>{[...before].reverse().map(item)}</span></span>
         <span class="side after" aria-hidden="true">{word(query)}{after.map(item)}</span>
       </span>
-      {special("sep", sep)}
+      {special(end)}
       <span class="relation quiet small" title={relation ?? undefined}>{relation}</span>
       <button class="open plain" aria-expanded={open.value} title={say("open_window")} onClick={() => { open.value = !open.value; }}>↗</button>
       <svg class="arc" aria-hidden="true"><path d={arc} style={{ strokeWidth: 0.8 + 1.4 * shown }} />{arc && <path class="tip" d={tip(arc)} />}</svg>

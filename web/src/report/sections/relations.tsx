@@ -17,7 +17,7 @@ export function Relations({ survey, head: { cell, relations } }: { survey: Surve
   if (!relations?.length) return null;
   return (
     <section>
-      <div class="row spread"><h2>{say("syntax_title")} <small class="quiet">{say("syntax_of_head")}</small></h2><small class="quiet pre">{say("figure_key")}</small></div>
+      <div class="row spread"><h2>{say("syntax_title")} <small>{say("syntax_of_head")}</small></h2><small class="pre">{say("figure_key")}</small></div>
       <div class="across" role="region" aria-label={say("syntax_title")} tabIndex={0}>
         <table class="table" data-test="relations">
           <thead><tr>
@@ -26,10 +26,10 @@ export function Relations({ survey, head: { cell, relations } }: { survey: Surve
           </tr></thead>
           <tbody>{relations.map((row) => (
             <tr key={`${row.relation} ${row.way}`}>
-              <th scope="row" title={row.relation}>{arrow(row.ends, row.way === "down")} <small class="quiet">{row.relation}</small></th>
+              <th scope="row" title={row.relation}>{arrow(row.ends, row.way === "down")} <small>{row.relation}</small></th>
               <td>{count(row.count)}</td><td><b>{share(row.score)}</b></td><td><Score of={row} /></td>
-              <td>{share(row.baseline)} <small class="quiet">{signed(row.offset)}</small></td>
-              <td>{row.bestCell === cell ? say("best_of_all") : <><Chip survey={survey} cell={row.bestCell} /> <small class="quiet">{share(row.bestScore)}</small></>}</td>
+              <td>{share(row.baseline)} <small>{signed(row.offset)}</small></td>
+              <td>{row.bestCell === cell ? say("best_of_all") : <><Chip survey={survey} cell={row.bestCell} /> <small>{share(row.bestScore)}</small></>}</td>
             </tr>
           ))}</tbody>
         </table>
@@ -44,7 +44,7 @@ export function SyntaxTable({ survey }: { survey: Survey }) {
   if (!survey.syntax?.length) return null;
   return (
     <section class="panel" id="syntax">
-      <div class="row spread"><h2>{say("syntax_home")}</h2><small class="quiet pre">{say("figure_key")}</small></div>
+      <div class="row spread"><h2>{say("syntax_home")}</h2><small class="pre">{say("figure_key")}</small></div>
       <p class="quiet small">{say("syntax_home_key")}</p>
       <div class="across">
         <table class="table" data-test="syntax">
@@ -54,11 +54,11 @@ export function SyntaxTable({ survey }: { survey: Survey }) {
           </tr></thead>
           <tbody>{survey.syntax.map((row) => (
             <tr key={`${row.relation} ${row.down}`} data-relation={`${row.relation} ${row.down ? "down" : "up"}`}>
-              <th scope="row">{arrow(row.ends, row.down)} <small class="quiet">{row.relation}</small></th>
+              <th scope="row">{arrow(row.ends, row.down)} <small>{row.relation}</small></th>
               <td>{count(row.count)}</td><td><Chip survey={survey} cell={row.cell} /></td>
               <td><b>{share(row.heldOut ?? row.accuracy)}</b></td>
               <td><Score of={{ score: row.heldOut ?? row.accuracy, low: row.low, high: row.high, baseline: row.offsetAccuracy }} /></td>
-              <td>{share(row.offsetAccuracy)} <small class="quiet">{signed(row.offset)}</small></td>
+              <td>{share(row.offsetAccuracy)} <small>{signed(row.offset)}</small></td>
             </tr>
           ))}</tbody>
         </table>

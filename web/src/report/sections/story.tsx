@@ -19,7 +19,7 @@ export function Story({ survey }: { survey: Survey }) {
   const groups = byGroup(survey);
   return (
     <section class="panel" id="kinds">
-      <h2>{say("kinds")} <small class="quiet">{told(say("lead"), { share: <b data-test="on-special">{share(meanOf(survey.named.map((cell) => survey.labels![cell]?.special)))}</b> })} {say("story_key")}</small></h2>
+      <h2>{say("kinds")} <small>{told(say("lead"), { share: <b data-test="on-special">{share(meanOf(survey.named.map((cell) => survey.labels![cell]?.special)))}</b> })} {say("story_key")}</small></h2>
       <div class="story" data-test="story">
         {SPECIFIC.filter((group) => groups.get(group)!.length).map((group) => <Paragraph key={group} survey={survey} group={group} cells={groups.get(group)!} />)}
       </div>
@@ -47,7 +47,7 @@ function Clause({ survey, cell, last }: { survey: Survey; cell: number; last: bo
   const label = survey.labels![cell]!;
   return (
     <span data-clause={cell}>
-      <Chip survey={survey} cell={cell} /> {titleOf(label)}{" "}
+      <Chip survey={survey} cell={cell} /> <bdi>{titleOf(label)}</bdi>{" "}
       <b>{share(label.score)}</b>{label.baseline !== null && <span class="quiet">{say("aside", { n: share(label.baseline) })}</span>}
       {say(last ? "stop" : "also")}
     </span>

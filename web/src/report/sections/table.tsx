@@ -64,7 +64,7 @@ export function HeadsTable({ survey }: { survey: Survey }) {
   return (
     <section class="panel" id="table">
       <div class="row spread">
-        <h2>{say("table")} <small class="quiet" data-test="rows">{say("n_heads", { n: count(rows.length) })}</small></h2>
+        <h2>{say("table")} <small data-test="rows">{say("n_heads", { n: count(rows.length) })}</small></h2>
         <span class="quiet small pre">{say("figure_key")}</span>
       </div>
       <div class="across">
