@@ -72,12 +72,13 @@ class Looks:
         self.ids: list[int] = encoded["input_ids"][0].tolist()
         self.of = [[token for token, word in enumerate(of_tokens) if word == at] for at in range(len(words))]
         self.tokens = [attention[0].double().numpy() for attention in attentions]
-        self.words = [np.array([self.by_word(head) for head in layer]) for layer in self.tokens]
+        self.words = [self.by_word(layer) for layer in self.tokens]
 
     def by_word(self, weights: np.ndarray) -> np.ndarray:
-        """A head's weights between words; NaN for words without a token."""
-        pairs = [[weights[np.ix_(i, j)] if i and j else np.full((1, 1), np.nan) for j in self.of] for i in self.of]
-        return np.array([[pair.sum(1).mean() for pair in row] for row in pairs])
+        """Each head's weights between words; NaN for words without a token."""
+        lacking = np.full((len(weights), 1), np.nan)
+        to = np.stack([weights[..., key].sum(-1) if key else lacking * weights[..., 0] for key in self.of], -1)
+        return np.stack([to[:, query].mean(1) if query else lacking * to[:, 0] for query in self.of], 1)
 
 
 Naive = dict[tuple[str, int], tuple[Tree, Looks]]

@@ -58,7 +58,7 @@ def saved(folder: Path, kind: str, stem: str = "Bert") -> Any:
     made = getattr(library(), name)
     readable(folder / "plain", stem, suffix, **({"num_labels": 1} if kind == "cross" else {}))
     model = made(str(folder / "plain"), device="cpu")
-    model.save(str(folder / "saved"))
+    model.save(str(folder / "saved"), create_model_card=False)
     return model
 
 
@@ -206,7 +206,7 @@ def test_queries_are_expanded_and_skiplists_kept(tmp_path: Path) -> None:
     built = library().MultiVectorEncoder(
         modules=[transformer, dense, MultiVectorMask(skiplist_words=[".", "the"]), model[3]], device="cpu"
     )
-    built.save(str(tmp_path / "saved"))
+    built.save(str(tmp_path / "saved"), create_model_card=False)
     result = hs.match(tmp_path / "saved", QUERY, DOCUMENTS)
     np.testing.assert_allclose(result.scores, their_scores(built, QUERY, DOCUMENTS), rtol=1e-5)
     assert [one.expansion for one in result[0].found] == [False] * 8 + [True] * 8
@@ -228,7 +228,7 @@ def test_sparse_models_are_a_sum_over_words(tmp_path: Path, strategy: str, activ
 
     plain = saved(tmp_path / "first", "sparse")
     model = library().SparseEncoder(modules=[plain[0], SpladePooling(strategy, activation)], device="cpu")
-    model.save(str(tmp_path / "saved"))
+    model.save(str(tmp_path / "saved"), create_model_card=False)
     match = hs.match(tmp_path / "saved", QUERY, DOCUMENTS[1])[0]
     query, document = (
         of.to_dense()[0].numpy() for of in (model.encode_query([QUERY]), model.encode_document([DOCUMENTS[1]]))
@@ -239,6 +239,7 @@ def test_sparse_models_are_a_sum_over_words(tmp_path: Path, strategy: str, activ
     assert match.table.sum() == pytest.approx(match.score, rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled:UserWarning")  # PyTorch's, once
 @pytest.mark.parametrize("measure", ["dot", "cosine"])
 def test_a_sparse_vector_keeps_its_largest_weights(tmp_path: Path, measure: str) -> None:
     """max_active_dims, as the library saves it, and as the object has it; and its own similarity."""
@@ -248,7 +249,7 @@ def test_a_sparse_vector_keeps_its_largest_weights(tmp_path: Path, measure: str)
     modules = [plain[0], SpladePooling("max")]
     whole = library().SparseEncoder(modules=modules, device="cpu", similarity_fn_name=measure)
     model = library().SparseEncoder(modules=modules, device="cpu", similarity_fn_name=measure, max_active_dims=4)
-    model.save(str(tmp_path / "saved"))
+    model.save(str(tmp_path / "saved"), create_model_card=False)
     scores = their_scores(model, QUERY, DOCUMENTS)
     assert not np.allclose(scores, their_scores(whole, QUERY, DOCUMENTS), rtol=1e-2)
     for given in (tmp_path / "saved", hs.open(model)):
@@ -524,7 +525,7 @@ SAT, RAN = "The cat sat on the mat.", "A dog ran home."
 @pytest.mark.parametrize(("mode", "normalised", "measure"), pairwise(("mean", "cls"), (False, True), ("cosine", "dot")))
 def test_a_truncated_vector_is_sentence_transformers(mode: str, normalised: bool, measure: str, tmp_path: Path) -> None:
     library = bi_encoder(mode, normalised, truncate_dim=8, similarity_fn_name=measure)
-    library.save(str(tmp_path))
+    library.save(str(tmp_path), create_model_card=False)
     vectors = library.encode([SAT, RAN])
     score = float(library.similarity(vectors[0], vectors[1]))
     whole = bi_encoder(mode, normalised, similarity_fn_name=measure)
@@ -540,7 +541,7 @@ def test_a_truncated_vector_is_sentence_transformers(mode: str, normalised: bool
 
 
 def test_outputs_that_read_the_vector_read_its_first_numbers(tmp_path: Path) -> None:
-    bi_encoder("mean", True, truncate_dim=8).save(str(tmp_path))
+    bi_encoder("mean", True, truncate_dim=8).save(str(tmp_path), create_model_card=False)
     model = hs.open(tmp_path)
     states = model.trace(SAT).outputs["last_hidden_state"].array.astype(float)
     silenced = model.trace(SAT, ablate=[(2, 1)]).outputs["last_hidden_state"].array.astype(float)
@@ -562,7 +563,7 @@ def test_outputs_that_read_the_vector_read_its_first_numbers(tmp_path: Path) -> 
 
 
 def test_null_truncates_nothing_and_what_is_no_number_is_refused(tmp_path: Path) -> None:
-    bi_encoder("mean", True).save(str(tmp_path))
+    bi_encoder("mean", True).save(str(tmp_path), create_model_card=False)
     file = tmp_path / "config_sentence_transformers.json"
     settings = json.loads(file.read_text())
     file.write_text(json.dumps(settings | {"truncate_dim": None}))

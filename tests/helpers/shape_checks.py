@@ -38,6 +38,10 @@ CHECKED = (
 )
 
 
+PLAIN = {type(None), bool, str}
+"""Types whose values an annotation can tell apart."""
+
+
 def check_shapes() -> None:
     """Wrap the checked modules, and replace what other modules imported from them."""
     modules = [importlib.import_module(name) for name in CHECKED]
@@ -61,7 +65,7 @@ def checked_once_a_shape(function: FunctionType) -> Any:
 
     @wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        shapes = (*map(shape_of, args), *((name, shape_of(value)) for name, value in named.items()))
+        shapes = (len(args), *map(shape_of, args), *named, *map(shape_of, named.values()))
         if shapes in seen:
             return function(*args, **named)
         seen.add(shapes)
@@ -72,11 +76,10 @@ def checked_once_a_shape(function: FunctionType) -> Any:
 
 def shape_of(value: Any) -> Hashable:
     """What an annotation can tell of an argument."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, np.ndarray) or hasattr(type(value), "__torch_function__"):
-        return type(value), tuple(value.shape), value.dtype
-    return type(value)
+    kind = type(value)
+    if isinstance(value, np.ndarray) or (kind not in PLAIN and hasattr(kind, "__torch_function__")):
+        return kind, value.shape, value.dtype
+    return value if kind in PLAIN else kind
 
 
 def bring_in_annotations(module: ModuleType) -> None:

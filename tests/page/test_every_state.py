@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -163,7 +164,8 @@ def displayed(watched: Watched, home: str, file: Path, traces: Sequence[Trace]) 
 
 def faults(shown: Page | Frame) -> set[str]:
     """What can't be read: cut off, on something else, in a size of its own, or no word of a language."""
-    clipped, sizes, texts = shown.evaluate(f"[{CLIPPED}, {TYPE}, {SEEN}]")
+    asked = f"JSON.stringify([{CLIPPED}, {TYPE}, {SEEN}].map((one) => [...new Set(one)]))"
+    clipped, sizes, texts = json.loads(shown.evaluate(asked))
     found = {*clipped, *unreadable(shown), *({*sizes} - TYPE_SIZES)}
     for text in texts:
         found |= {f"{what}: {text[:80]}" for what, sign in NOT_WORDS.items() if re.search(sign, text)}

@@ -394,7 +394,7 @@ def test_effects_are_numpys(desk: Page) -> None:
 def test_a_truncated_vector_is_numpys(browser: Browser, tmp_path: Path, mode: str) -> None:
     """sentence-transformers' truncate_dim: the vector is the first numbers of the pooled one."""
     library = bi_encoder(mode, truncate_dim=8)
-    library.save(str(tmp_path))
+    library.save(str(tmp_path), create_model_card=False)
     texts = ["She sat down, tired.", "A dog."]
     vectors = library.encode(texts)
     model = hs.open(tmp_path)
