@@ -213,47 +213,20 @@ def test_the_header_has_shapes_and_tokens_and_no_arrays() -> None:
     assert not trace.layers[0].has_lse
 
 
-BAD: list[dict[str, Any]] = [
+LACKING: list[dict[str, Any]] = [
     {},
     {"want": "all"},
-    {"want": "head"},
     {"want": "head", "layer": 0, "head": HEADS},
     {"want": "head", "layer": -1, "head": 0},
-    {"want": "head", "layer": True, "head": 0},
-    {"want": "head", "layer": "0", "head": 0},
     {"want": "writes", "layer": 0, "query": TOKENS},
-    {"want": "measures", "layer": 0, "heads": [2, 1]},
-    {"want": "measures", "layer": 0, "heads": [0, HEADS + 1]},
-    {"want": "masses", "layer": 0, "queries": [], "keys": [1]},
-    {"want": "masses", "layer": 0, "queries": [1], "keys": [TOKENS]},
-    {"want": "masses", "layer": 0, "queries": [1.5], "keys": [1]},
-    {"want": "masses", "layer": 0, "queries": [2**70], "keys": [1]},
-    {"want": "tile", "layer": 0, "head": 0, "box": [0, 1, 0], "height": 1, "width": 1},
-    {"want": "tile", "layer": 0, "head": 0, "box": [0, TOKENS + 1, 0, 1], "height": 1, "width": 1},
-    {"want": "tile", "layer": 0, "head": 0, "box": [3, 3, 0, 1], "height": 1, "width": 1},
-    {"want": "tile", "layer": 0, "head": 0, "box": [0, 1, 0, 1], "height": None, "width": 1},
-    {"want": "tile", "layer": 0, "head": 0, "box": [0, 1, 0, 1], "height": 1, "width": 1, "rows": [0]},
-    {
-        "want": "tile", "layer": 0, "head": 0, "box": [0, 1, 0, 1], "height": 1, "width": 1,
-        "rows": {"starts": [0, 2, 2], "members": [0, 1]},
-    },
-]  # fmt: skip
+    {"want": "beside", "query": -1},
+]
 
 
-@pytest.mark.parametrize("request_", BAD)
-def test_a_request_that_makes_no_sense_raises(request_: dict[str, Any]) -> None:
+@pytest.mark.parametrize("request_", LACKING)
+def test_what_a_trace_lacks_is_refused(request_: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         part(trace_with(MASKS["everything"]), request_)
-
-
-def test_a_picture_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_parts, "MOST_PIXELS", 100)
-    box = [0, TOKENS, 0, TOKENS]
-    with pytest.raises(InputError, match="23 x 23"):
-        part(
-            trace_with(MASKS["everything"]),
-            {"want": "tile", "layer": 0, "head": 0, "box": box, "height": 50, "width": 50},
-        )
 
 
 def test_without_values_there_are_no_norms() -> None:
