@@ -147,7 +147,7 @@ def _observed(
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
     context = joined.view(len(reading.q), queries, heads, d_value)
     returned = output[1] if len(output) > 1 else None
-    settings = {"scaling": reading.scale, "same_tokens": not reading.cross, "first": keys - queries}
+    settings = {"scaling": reading.scale, "same_tokens": False if reading.cross else None}
     ran = Ran(
         type(module).__name__,
         module,
