@@ -185,6 +185,7 @@ def test_classes_with_readers_leave_unused_slots_out(name: str, rows: int) -> No
     (expected, *_), (captured, *_) = (generated(model, rows, **WAYS[way]) for way in ("dynamic", "static"))
     for ours, theirs in zip(captured.forwards[0], expected.forwards[0], strict=True):
         assert ours.positions.tolist() == ours.key_positions.tolist() == theirs.positions.tolist()
+        assert ours.keys.ids == ours.queries.ids == theirs.ids
         assert all(record.mask.causal for record in ours.layers)
     for ours, theirs in zip(captured.generations, expected.generations, strict=True):
         assert ours.ids == theirs.ids
