@@ -19,6 +19,7 @@ from products import in_turn
 WINDOW = 4
 NEW = 6
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SMALL = {**SPECIAL, "vocab_size": 99}
 SLIDING = {**DECODER, **SPECIAL, "sliding_window": WINDOW}
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention"]
 MODELS = {
@@ -32,6 +33,8 @@ MODELS = {
     ),
     "bart": ("BartForConditionalGeneration", "BartConfig", {**BART, "forced_eos_token_id": None}),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5),
+    "bloom": ("BloomForCausalLM", "BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4, **SMALL}),
+    "falcon": ("FalconForCausalLM", "FalconConfig", {**DECODER, **SMALL, "new_decoder_architecture": False}),
 }
 
 
@@ -161,6 +164,33 @@ def test_padding_is_kept_in_every_pass_of_a_generation(name: str, way: str) -> N
             assert len(trace.keys) == trace.cut.sizes[1]
     model.set_attn_implementation("eager")  # the second run is still that of the attention that ran
     assert all(trace.verify().agrees for trace in captured.generations)
+
+
+def test_a_pass_over_nothing_but_padding_is_no_step_that_replaces_others() -> None:
+    model, (ids, _) = model_of("llama"), prompts(2)
+    mask, cache = torch.ones_like(ids), DynamicCache(config=model.config)
+    mask[1, 4:] = 0
+    with torch.no_grad(), hs.capture(model) as captured:
+        for start, stop in ((0, 3), (3, 5), (5, 7)):
+            model(ids[:, start:stop], attention_mask=mask[:, :stop], **{CACHE: cache})
+    assert captured.forwards[1][1].ids == (int(ids[1, 3]),)
+    with pytest.raises(UnsupportedError, match="row 1: a pass reads nothing but padding"):
+        captured.generations
+
+
+@pytest.mark.parametrize("name", ["bloom", "falcon"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_classes_with_readers_leave_unused_slots_out(name: str, rows: int) -> None:
+    model = model_of(name)
+    (expected, *_), (captured, *_) = (generated(model, rows, **WAYS[way]) for way in ("dynamic", "static"))
+    for ours, theirs in zip(captured.forwards[0], expected.forwards[0], strict=True):
+        assert ours.positions.tolist() == ours.key_positions.tolist() == theirs.positions.tolist()
+        assert ours.keys.ids == ours.queries.ids == theirs.ids
+        assert all(record.mask.causal for record in ours.layers)
+    for ours, theirs in zip(captured.generations, expected.generations, strict=True):
+        assert ours.ids == theirs.ids
+        np.testing.assert_allclose(ours.weights[:], theirs.weights[:], atol=2e-5)
+        assert ours.verify(reference=False).agrees
 
 
 @pytest.mark.parametrize("name", NAMES)

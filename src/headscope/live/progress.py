@@ -43,13 +43,11 @@ class WeakStorage(StorageWeakRef):
     def __init__(self, x: torch.Tensor) -> None:
         super().__init__(x.untyped_storage())  # type: ignore[no-untyped-call]
 
-    def __copy__(self) -> WeakStorage:
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> WeakStorage:
         """Return the object itself, which is never changed."""
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> WeakStorage:
-        """Return the object itself."""
-        return self
+    __copy__ = __deepcopy__
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Become None in another process, where there is no such memory."""

@@ -88,6 +88,8 @@ class Sequences:
         if any(set(layers) != set(rows[0]) for layers in rows):
             raise _inconsistent(f"{series[0].name} did not run the same layers in every forward pass")
         groups = [next(iter(layers.values()))[0] for layers in rows]
+        if own and any(map(_is_padding, groups, (origin.row for origin in origins))):
+            raise _inconsistent(f"row {row}: a pass reads nothing but padding")
         queries = joined(
             [
                 part(naming.queries(forward, group, origin.row), 0, origin.count)
@@ -202,6 +204,12 @@ def _layers_of(groups: list[Group], series: Series, row: int) -> Layers:
     """The layers of one stack in a row of a forward pass."""
     of_stack = [group for group in groups if group.series == series]
     return {layer.call["number"]: (group, layer) for group in of_stack for layer in group.rows[row]}
+
+
+def _is_padding(group: Group, row: int) -> bool:
+    """Return True if all queries of a row are padding at its end, which is no key that is kept."""
+    kept = group.keys_kept[row]
+    return kept is not None and not kept[-1] and group.queries_kept[row] is None
 
 
 def _refuse_other_keys(calls: list[LayerCopy], cached: dict[str, Any], where: str) -> None:

@@ -80,9 +80,8 @@ class Naming:
             if start >= stop:
                 continue
             if origin.forward is None or origin.group is None:
-                size = stop - span.start
-                unknown = Tokens().axis(np.full(size, -1), np.arange(size), self.words)
-                parts.append(part(unknown, start - span.start, stop - span.start))
+                places = np.arange(start, stop) - span.start
+                parts.append(Tokens().axis(np.full(stop - span.start, -1), places, self.words))
             else:
                 axis = self.queries(origin.forward, origin.group, origin.row)
                 parts.append(part(axis, start - origin.start, stop - origin.start))

@@ -441,9 +441,7 @@ def refuse_without_numbers(model: nn.Module, plan: Plan) -> None:
     Raises:
         UnsupportedError: the first of them has no numbers.
     """
-    for path, module in plan.modules:
-        if id(module) in plan.paths:
-            for name, parameter in module.named_parameters(prefix=path):
-                if parameter.is_meta:
-                    with_numbers(model, name, type(model).__name__)  # of the first: they may be on a disk
-                    return
+    attending = ((path, module) for path, module in plan.modules if id(module) in plan.paths)
+    named = (each for path, module in attending for each in module.named_parameters(prefix=path))
+    if (first := next((name for name, parameter in named if parameter.is_meta), None)) is not None:
+        with_numbers(model, first, type(model).__name__)  # they may be on a disk

@@ -24,6 +24,7 @@ from headscope.live.calls import Call
 from headscope.live.genuine import is_unchanged, undisturbed
 from headscope.live.hooks import Hooks, Shared, of_thread
 from headscope.live.keeping.projections import Awaited, Output
+from headscope.live.masks.given import used_keys
 from headscope.live.names import following
 from headscope.live.names.axes import Followed
 from headscope.live.names.sources import NOTHING
@@ -116,8 +117,10 @@ def _tokens(arguments: Arguments, reading: Reading) -> Followed:
     if reading.cross:
         states = arguments.seen if arguments.cache is None else None
     queries, keys = following.tokens_of(_asking(arguments), states, 0, 1)
-    if keys is not None:
-        keys = np.pad(keys, ((0, 0), (reading.k.shape[2] - keys.shape[1], 0)), constant_values=NOTHING)
+    if keys is not None and (size := reading.k.shape[2]) > (new := keys.shape[1]):
+        mask = reading.mask.read().mask
+        used = size if mask is None else used_keys(mask, new)
+        keys = np.pad(keys, ((0, 0), (used - new, size - used)), constant_values=NOTHING)
     return queries, keys
 
 
@@ -147,7 +150,7 @@ def _observed(
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
     context = joined.view(len(reading.q), queries, heads, d_value)
     returned = output[1] if len(output) > 1 else None
-    settings = {"scaling": reading.scale, "same_tokens": not reading.cross, "first": keys - queries}
+    settings = {"scaling": reading.scale, "same_tokens": False if reading.cross else None}
     ran = Ran(
         type(module).__name__,
         module,
