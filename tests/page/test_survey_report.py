@@ -489,6 +489,45 @@ def test_effects_are_those_of_the_tables(small: Path, watch: Watch) -> None:
     assert f"as number {1 + [(step['layer'], step['head']) for step in removal].index((layer, head))} of" in said
 
 
+def test_small_effects_are_whole_numbers_with_their_sign(small: Path, tmp_path: Path, watch: Watch) -> None:
+    """Beside the curve of their sum, and in the ranks of a head."""
+    site = tmp_path / "site"
+    shutil.copytree(small / "site", site)
+    for name in ("index.html", "head-0-0.html"):
+        text = (site / name).read_text(encoding="utf-8")
+        (found,) = re.findall(r'<script type="application/json" id="hs-survey">(.*?)</script>', text)
+        survey = json.loads(found)
+        effects = survey["effects"]
+        effects["change"] = [-1e-5 * (1 + at) for at in range(len(effects["change"]))]
+        for step in effects["removal"]:
+            step.update({one: -1e-3 * abs(step[one] or 1) for one in ("cost", "costHeldOut", "low", "high")})
+        (site / name).write_text(text.replace(found, json.dumps(survey)), encoding="utf-8")
+    page = watch().open((site / "index.html").as_uri())
+    frame = page.locator("[data-test=removal]").bounding_box()
+    ticks = [tick.bounding_box() for tick in page.locator("[data-test=removal] .end").all()]
+    assert len(ticks) == 5
+    assert min(tick["x"] for tick in ticks if tick) >= frame["x"]  # type: ignore[index]
+    page.goto((site / "head-0-0.html").as_uri())
+    effect = page.locator("[data-test=effect] b").inner_text()
+    assert number(effect) == pytest.approx(-1e-5)
+    assert page.locator("[data-test=ranks] tbody tr:last-child td").nth(1).inner_text() == effect
+
+
+def test_names_of_settings_are_not_broken_within_words(small: Path, watch: Watch) -> None:
+    page = watch(viewport={"width": 390, "height": 844}).open((small / "site" / "index.html").as_uri())
+    broken = """[...document.querySelectorAll(".facts th bdi")].flatMap((one) => {
+      const range = document.createRange();
+      return [...one.textContent.matchAll(/[a-z]+/g)].filter(({ 0: word, index }) => {
+        range.setStart(one.firstChild, index);
+        range.setEnd(one.firstChild, index + word.length);
+        return new Set([...range.getClientRects()].map(({ top }) => top)).size > 1;
+      }).map(([word]) => word);
+    })"""
+    assert page.locator(".facts th").count() > 9
+    assert page.evaluate(broken) == []
+    assert "null" not in page.locator("[data-test=made]").inner_text()
+
+
 def test_written_tokens_are_those_of_the_table(tmp_path: Path, watch: Watch) -> None:
     """Named only where that is sure, with their bits and the interval."""
     text = (Path(__file__).parent.parent / "data" / "alice.txt").read_text(encoding="utf-8")
@@ -753,7 +792,11 @@ def test_numbers_stand_behind_a_label_from_right_to_left(known_survey: Path, tmp
 
 
 def test_the_names_of_axes_leave_numbers_their_room(tmp_path: Path, watch: Watch) -> None:
-    page = watch().open(write_site(finished(tmp_path)).as_uri())
+    path = write_site(finished(tmp_path))
+    text, ends = re.subn(r'"highest": ?[\d.]+', '"highest":0.1', path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
+    assert ends == 3
+    page = watch().open(path.as_uri())
     boxes = """[...document.querySelectorAll("[data-test=panel]")].map((panel) => [".axis", ".tick"].map((kind) =>
       [...panel.querySelectorAll(kind)].map((one) => one.getBoundingClientRect().toJSON())))"""
     for axes, ticks in page.evaluate(boxes):

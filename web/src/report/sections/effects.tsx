@@ -1,13 +1,11 @@
 // Effects: the heads that are most felt when silenced, what it costs to remove heads one by one, and one head's effect.
-import { count, written } from "../../words/numbers";
+import { count } from "../../words/numbers";
 import { headLabel, type Effects, type Survey } from "../data";
 import { shortOf } from "../kinds";
+import { small } from "../numbers";
 import { say } from "../words";
 import { Chip } from "./chip";
 import { rankOf } from "./ranks";
-
-/** A change with two digits that say something: 0.045, 0.0009. */
-export const small = (value: number | null): string => (value === null ? "–" : written(Math.abs(value) >= 0.01 || value === 0 ? value.toFixed(3) : value.toPrecision(2)));
 
 /** What was measured, in words. */
 function measured(effects: Effects): string {
@@ -40,7 +38,7 @@ export function MostFelt({ survey }: { survey: Survey }) {
   );
 }
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [720, 190, 46, 168];
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [720, 190, 74, 168];
 
 /** The cost of removing heads one by one. */
 export function Removal({ survey }: { survey: Survey }) {

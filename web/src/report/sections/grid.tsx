@@ -3,11 +3,11 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { csvCell, download, plainPart } from "../../drawing/files";
-import { count, rounded } from "../../words/numbers";
+import { count } from "../../words/numbers";
 import { headLabel, type Field, type Label, type Statistic, type Survey } from "../data";
 import { gainOf, groupOf, isWeak, moreOf, share, shortOf, titleOf } from "../kinds";
 import { headHref } from "../links";
-import { called, numbersOf } from "../numbers";
+import { called, figure, numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { chosenStatistic, hovered, resized, scale, SCALES, statistic, wanted } from "../state";
 import { say } from "../words";
@@ -53,7 +53,7 @@ export function Grid({ survey }: { survey: Survey }) {
       <div class="across"><Cells survey={survey} chosen={chosen} ends={ends} /></div>
       {chosen ? (
         <div class="legend">
-          {ends ? <><span data-test="low">{rounded(ends.low)}</span><span class="ramp shade" style={ramp(chosen.signed)} aria-hidden="true" /><span data-test="high">{rounded(ends.high)}</span></>
+          {ends ? <><span data-test="low">{figure(chosen.name, ends.low)}</span><span class="ramp shade" style={ramp(chosen.signed)} aria-hidden="true" /><span data-test="high">{figure(chosen.name, ends.high)}</span></>
             : <span>{say("legend_none")}</span>}
           <span class="quiet" lang="en">{chosen.unit}</span>
           <span class="under quiet" aria-hidden="true" data-test="under">{hovered.value !== null ? cellLabel(survey, chosen, hovered.value) : ""}</span>
@@ -88,7 +88,7 @@ function cellLabel(survey: Survey, chosen: Statistic | undefined, cell: number):
     const label = survey.labels?.[cell];
     return label ? say("cell", { head, value: `${isolated(shortOf(label))}${label.score === null ? "" : ` ${share(label.score)}`}` }) : say("head", { head });
   }
-  return chosen.mean[cell] === null ? say("cell_none", { head }) : say("cell", { head, value: rounded(chosen.mean[cell]) });
+  return chosen.mean[cell] === null ? say("cell_none", { head }) : say("cell", { head, value: figure(chosen.name, chosen.mean[cell]) });
 }
 
 function Cells({ survey, chosen, ends }: { survey: Survey; chosen: Statistic | undefined; ends: Ends | null }) {
@@ -141,7 +141,7 @@ function Cell({ survey, cell, chosen, ends, first }: { survey: Survey; cell: num
         const next = neighbour(survey, cell, STEPS[event.key]);
         if (next !== null) event.currentTarget.closest("table")!.querySelector<HTMLElement>(`[data-cell="${next}"]`)?.focus();
       }}>
-      {isCard ? <Card survey={survey} cell={cell} label={label} /> : rounded(value)}
+      {isCard ? <Card survey={survey} cell={cell} label={label} /> : figure(chosen?.name ?? "", value)}
     </a>
   );
 }

@@ -13,7 +13,7 @@ export function Made({ survey }: { survey: Survey }) {
         [say("made_model"), model.file],
         [say("made_weights"), model.sha256],
         [say("made_corpus"), `${corpus.name} (${corpus.kind}, ${say("made_files", { n: count(corpus.count) })})`],
-        ...survey.settings.map(([name, value]): [string, string] => [say("made_setting", { name }), value]),
+        ...survey.settings.map(([name, value]): [string, string] => [say("made_setting", { name }), value === "null" ? "–" : value]),
         ...survey.versions.map(([name, value]): [string, string] => [say("made_version", { name }), value]),
       ]} />
       <details>

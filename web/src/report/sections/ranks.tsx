@@ -1,8 +1,8 @@
 // Where a head's weight goes, and where it ranks among all heads in every statistic.
-import { count, rounded } from "../../words/numbers";
+import { count } from "../../words/numbers";
 import type { Statistic, Survey } from "../data";
 import { tokenOf } from "../kinds";
-import { called, numbersOf } from "../numbers";
+import { called, figure, numbersOf } from "../numbers";
 import { say, type Word } from "../words";
 
 /** The median of numbers; null for none. */
@@ -67,7 +67,7 @@ export function Ranks({ survey, cell }: { survey: Survey; cell: number }) {
       <table class="table ranks" data-test="ranks">
         <thead class="unseen"><tr><th scope="col">{say("statistic")}</th><td /><th scope="col">{say("mean")}</th><th scope="col">{say("rank")}</th></tr></thead>
         <tbody>{rows.map((row) => (
-          <tr key={row.name}><th scope="row" title={row.meaning}>{called(row)}</th><td><Strip statistic={row} cell={cell} /></td><td>{rounded(row.mean[cell])}</td><td class="quiet">{rankOf(row.mean, cell)}</td></tr>
+          <tr key={row.name}><th scope="row" title={row.meaning}>{called(row)}</th><td><Strip statistic={row} cell={cell} /></td><td>{figure(row.name, row.mean[cell])}</td><td class="quiet">{rankOf(row.mean, cell)}</td></tr>
         ))}</tbody>
       </table>
       <p class="quiet small">{say("ranks_key")}</p>

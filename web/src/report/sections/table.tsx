@@ -1,11 +1,11 @@
 // All heads as a table that sorts and filters.
-import { count, rounded } from "../../words/numbers";
+import { count } from "../../words/numbers";
 import type { Label, Survey } from "../data";
 import { groupOf, share, shortOf, tokenOf } from "../kinds";
+import { figure } from "../numbers";
 import { sorted, upward } from "../state";
 import { say, type Word } from "../words";
 import { Chip } from "./chip";
-import { small } from "./effects";
 import { isWanted } from "./finder";
 import { arrow } from "./relations";
 import { Score } from "./score";
@@ -92,7 +92,7 @@ function HeadRow({ survey, row: { cell, label }, columns }: { survey: Survey; ro
       {columns.slice(1).map(({ name, of }) => {
         const value = of({ cell, label });
         if (name === "label") return <td key={name} class={`wide${label?.part ? " partly" : ""}`}>{label && <><i class={`swatch g-${groupOf(label)}`} aria-hidden="true" /> {shortOf(label)}</>}</td>;
-        return <td key={name} data-column={name}>{name === "score" ? (value === null ? "" : share(value as number)) : name === "coverage" ? (value ?? "") : name === "effect" ? small(value as number | null) : rounded(value as number | null)}</td>;
+        return <td key={name} data-column={name}>{name === "score" ? (value === null ? "" : share(value as number)) : name === "coverage" ? (value ?? "") : figure(name, value as number | null)}</td>;
       })}
       <td>{label && <Score of={label} />}</td>
       <td class="wide small">{relation && <>{arrow(relation.ends, relation.down)} <b>{share(relation.heldOut ?? relation.accuracy)}</b> <span class="quiet">({share(relation.offsetAccuracy)})</span></>}</td>
