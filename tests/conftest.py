@@ -9,7 +9,7 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,22 +151,35 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return readable(tmp_path_factory.mktemp("classes"), "Bert", "ForSequenceClassification")
 
 
-@pytest.fixture(scope="session")
-def known_survey(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished survey of heads that do known things: labels, examples, syntax, distances, a site.
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 
-    The first worker that needs it makes it, and others wait; each has a copy.
-    """
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """A folder by its name: the first worker that needs it fills it, others wait, and no test changes it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def folder(name: str, fill: Callable[[Path], object]) -> Path:
+        with FileLock(shared / f"{name}.lock"):
+            if not (shared / name / "made").exists():
+                (shared / name).mkdir(exist_ok=True)
+                fill(shared / name)
+                (shared / name / "made").touch()
+        return shared / name
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def known_survey(tmp_path_factory: pytest.TempPathFactory, made_once: MadeOnce) -> Path:
+    """A finished survey of heads that do known things: labels, examples, syntax, distances, a site; a copy of it."""
     import headscope as hs
     from known_heads import known_heads, known_treebank
 
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "known"
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / "made").exists():
-            folder.mkdir(exist_ok=True)
-            options: dict[str, Any] = {"labels": True, "examples": 4, "head_distances": 2, "length": 32}
-            treebank = known_treebank(folder / "t.conllu")
-            hs.survey(known_heads(folder), treebank, out=folder / "out", part_size=20_000, threads=1, **options)
-            (folder / "made").touch()
-    return Path(shutil.copytree(folder / "out", tmp_path_factory.mktemp("known") / "out"))
+    def fill(folder: Path) -> None:
+        options: dict[str, Any] = {"labels": True, "examples": 4, "head_distances": 2, "length": 32}
+        treebank = known_treebank(folder / "t.conllu")
+        hs.survey(known_heads(folder), treebank, out=folder / "out", part_size=20_000, threads=1, **options)
+
+    return Path(shutil.copytree(made_once("known", fill) / "out", tmp_path_factory.mktemp("known") / "out"))

@@ -103,18 +103,16 @@ def _bracketed(of: Made, at: int) -> Made:
 
 
 def choices(weights: np.ndarray, sizes: Sequence[int]) -> list[tuple[int, float, float]]:
-    """Of each word its choice, its strength and its weight: w - W b, row by row."""
-    rows, counts = [], np.array(sizes)
-    for i, row in enumerate(weights):
-        others = [j for j in range(len(row)) if j != i]
-        if not others:
-            return [(-1, 0.0, 0.0)]
-        even = row[others].sum() * counts[others] / counts[others].sum()
-        excess = row[others] - even
-        best = int(np.argmax(excess))
-        sure = row[others[best]] >= 2 * even[best]
-        rows.append((others[best], max(float(excess[best]), 0.0) if sure else 0.0, float(row[others[best]])))
-    return rows
+    """Of each word its choice, its strength and its weight: w - W b, over the other words."""
+    if len(sizes) == 1:
+        return [(-1, 0.0, 0.0)]
+    others, every = ~np.eye(len(sizes), dtype=bool), np.arange(len(sizes))
+    even = (weights * others).sum(1, keepdims=True) * sizes / (others @ np.array(sizes))[:, None]
+    excess = np.where(others, weights - even, -np.inf)
+    best = excess.argmax(1)
+    sure = weights[every, best] >= 2 * even[every, best]
+    strength = np.where(sure, excess[every, best].clip(0), 0.0)
+    return list(zip(best.tolist(), strength.tolist(), weights[every, best].tolist(), strict=True))
 
 
 def spread(scores: np.ndarray, sizes: Sequence[int]) -> np.ndarray:

@@ -45,8 +45,8 @@ def maps(naive: Naive) -> list[np.ndarray]:
 def corrected(head: np.ndarray) -> np.ndarray:
     """Rao et al. 2021, section 3.2, cell by cell."""
     both = head + head.T
-    sums, count = both.sum(1), len(both)
-    return np.array([[both[i, j] - sums[i] * sums[j] / sums.sum() for j in range(count)] for i in range(count)])
+    sums, total, count = both.sum(1), both.sum(), len(both)
+    return np.array([[both[i, j] - sums[i] * sums[j] / total for j in range(count)] for i in range(count)])
 
 
 def precision(scores: np.ndarray, pairs: list[tuple[int, int]], *, directed: bool, apart: int) -> float:
@@ -63,11 +63,12 @@ def distances(count: int, pairs: list[tuple[int, int]], offset: int, *, directed
     places = [(i, j) for i in range(count) for j in range(count) if abs(i - j) >= apart and (directed or i < j)]
     marked = {pair if directed else (min(pair), max(pair)) for pair in pairs if abs(pair[0] - pair[1]) >= apart}
     wanted, hits = len(marked), 0.0
-    for away in range(2 * count):
-        group = [(i, j) for i, j in places if abs(j - i - offset) == away]
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for i, j in places:
+        groups.setdefault(abs(j - i - offset), []).append((i, j))
+    for _, group in sorted(groups.items()):
         taken = min(wanted, len(group))
-        if group:
-            hits += taken * sum(place in marked for place in group) / len(group)
+        hits += taken * sum(place in marked for place in group) / len(group)
         wanted -= taken
     return hits / len(marked)
 

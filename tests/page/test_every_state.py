@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,11 +134,17 @@ TEXTS: dict[str, Callable[[hs.Model], Sequence[Trace]]] = {
 """Texts of which a page is made; one of them is given the small BERT."""
 
 
-@pytest.fixture(scope="module")
-def files(bert: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The page of some texts, made once."""
-    folder = tmp_path_factory.mktemp("page")
-    return cache(lambda name: html.to_html(TEXTS[name](bert), folder / f"{name}.html", dtype="fp32", values=True))
+@pytest.fixture(scope="session")
+def files(bert: hs.Model, made_once: Callable[..., Path]) -> Callable[[str], Path]:
+    """The page of some texts, made once: of a real model its runs take longer than a walk."""
+
+    def file(name: str) -> Path:
+        def fill(folder: Path) -> None:
+            html.to_html(TEXTS[name](bert), folder / f"{name}.html", dtype="fp32", values=True)
+
+        return made_once(f"page of {name}", fill) / f"{name}.html"
+
+    return file
 
 
 @contextmanager
