@@ -52,6 +52,13 @@ def test_the_numbers_are_the_aggregates(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_statistic_of_a_newer_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = finished(tmp_path)
+    monkeypatch.delitem(CATALOG, "entropy")
+    with pytest.raises(InputError, match=r"entropy.*, a statistic that this version"):
+        Survey(folder)
+
+
 def test_heads_keep_their_numbers_where_layers_differ(tmp_path: Path) -> None:
     """The survey and its report read the aggregates alike: by head number, where a layer lacks heads 0 and 1."""
     folder = finished(tmp_path, missing=((1, 0), (1, 1), (0, 3), (2, 3)))
@@ -158,12 +165,9 @@ def test_scaling_of_few_points(size: int) -> None:
     assert kept == 1
 
 
-@pytest.mark.parametrize(
-    "wrong", [np.zeros((2, 3)), np.zeros((0, 0)), np.array([[0, 1], [2, 0]]), np.eye(2), np.full((2, 2), np.nan)]
-)
-def test_scaling_refuses_what_is_no_table_of_distances(wrong: np.ndarray) -> None:
-    with pytest.raises(InputError):
-        classical_scaling(wrong)
+def test_scaling_refuses_what_is_no_number() -> None:
+    with pytest.raises(InputError, match="not a number"):
+        classical_scaling(np.full((2, 2), np.nan))
 
 
 @pytest.mark.parametrize(("heads", "spread"), [(1, 0), (4, 0), (12, 30), (144, 90), (384, 150)])

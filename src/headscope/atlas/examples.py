@@ -45,11 +45,6 @@ class Examples(dict["Head", tuple[Example, ...]]):
     """`examples[layer, head]`: the best ones first, then those drawn by lot."""
 
     def __init__(self, table: pyarrow.Table) -> None:
-        for name, kind in columns(Example):
-            if name not in table.column_names or table[name].type != kind:
-                raise ValueError(f"there is no column {name} of {kind}")
-            if name not in ("up", "down") and table[name].null_count:
-                raise ValueError(f"the column {name} has nulls")
         super().__init__()
         for row in table.to_pylist():
             place = row["layer"], row["head"]
