@@ -229,10 +229,14 @@ def test_rollout_says_what_it_needs(either: SimpleNamespace) -> None:
     with pytest.raises(InputError, match="no token 99"):
         either.trace.rollout(to=99)
     module = random_model("Bert")
-    with hs.capture(module, layers=[1, 2]) as captured:
-        module(input_ids=torch.tensor([ids(7)]))
-    with pytest.raises(TraceError, match="only some layers"):
-        captured.trace.rollout(to=1)
+    for kept, message in (
+        ({"layers": [1, 2]}, "it has the attention of layers 1, 2, not of every layer from 0 on"),
+        ({"heads": [0]}, "only some heads were kept"),
+    ):
+        with hs.capture(module, **kept) as captured:
+            module(input_ids=torch.tensor([ids(7)]))
+        with pytest.raises(TraceError, match=message):
+            captured.trace.rollout(to=1)
 
 
 def test_a_causal_model_keeps_what_comes_later_out() -> None:

@@ -174,8 +174,48 @@ def test_a_pass_over_nothing_but_padding_is_no_step_that_replaces_others() -> No
         for start, stop in ((0, 3), (3, 5), (5, 7)):
             model(ids[:, start:stop], attention_mask=mask[:, :stop], **{CACHE: cache})
     assert captured.forwards[1][1].ids == (int(ids[1, 3]),)
+    assert [trace.row for trace in captured.forwards[2]] == [0]
     with pytest.raises(UnsupportedError, match="row 1: a pass reads nothing but padding"):
         captured.generations
+    with torch.no_grad(), hs.capture(model, padding="keep") as captured:
+        model(ids[:, :5], attention_mask=mask[:, :5], **{CACHE: (cache := DynamicCache(config=model.config))})
+        model(ids[:, 5:], attention_mask=mask, **{CACHE: cache})
+    assert [trace.positions.tolist() for trace in captured.forwards[1]] == [[0, 1]] * 2
+    assert [trace.key_positions.tolist() for trace in captured.forwards[1]] == [[*range(7)]] * 2
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prompt_that_is_read_in_parts(name: str, attention: str, size: int) -> None:
+    """Its first parts may be nothing but padding, in some rows."""
+    model = model_of(name)
+    model.set_attn_implementation(attention)
+    captured, final, mask = generated(model, 3, prefill_chunk_size=size)
+    attentions = eager(model, final[:, :-1], mask[:, :-1])
+    generations = captured.generations
+    assert [trace.row for trace in generations] == [0, 1, 2]
+    for row, trace in enumerate(generations):
+        seen = mask[row, :-1].bool()
+        assert trace.ids == tuple(final[row, :-1][seen].tolist())
+        assert trace.positions.tolist() == torch.nonzero(seen).flatten().tolist()
+        agrees_with(trace, attentions, row)
+        assert trace.verify().agrees
+    assert all(trace.verify(reference=False).agrees for trace in captured.forwards[0])
+
+
+def test_a_part_of_a_prompt_that_looks_at_unused_slots() -> None:
+    """Under eager attention a row that is all padding does; under sdpa it looks at nothing."""
+    model = model_of("llama")
+    captured, final, mask = generated(model, 3, prefill_chunk_size=2, **WAYS["static"])
+    assert [trace.ids for trace in captured.generations] == [
+        tuple(ids[real].tolist()) for ids, real in zip(final[:, :-1], mask[:, :-1].bool(), strict=True)
+    ]
+    captured, *_ = generated(model, 3, padding="keep", prefill_chunk_size=2)
+    assert [len(trace) for trace in captured.generations] == [final.shape[1] - 1] * 3
+    model.set_attn_implementation("eager")
+    with pytest.raises(UnsupportedError, match="looks at all slots of a static cache alike"):
+        generated(model, 3, prefill_chunk_size=2, **WAYS["static"])
 
 
 @pytest.mark.parametrize("name", ["bloom", "falcon"])

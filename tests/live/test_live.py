@@ -61,6 +61,69 @@ def test_ablation_asks_which_stack() -> None:
     assert captured["decoder"][0].ablated == frozenset()
 
 
+@pytest.mark.parametrize("padding", [slice(0, 2), slice(-2, None), slice(2, 3)])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_mean_in_cross_attention_leaves_padded_queries_out(attention: str, padding: slice) -> None:
+    """Of as many queries as the encoder has, or fewer; with a capture, or another ablation, around it, too."""
+    model = BY_NAME["BartModel"].build()
+    model.set_attn_implementation(attention)
+    width = model.config.d_model // model.config.decoder_attention_heads
+    head = slice(width, 2 * width)
+    ids, memory = torch.arange(2, 16).view(2, 7), torch.arange(20, 34).view(2, 7)
+    for queries in (7, 6):
+        mask = torch.ones(2, queries, dtype=torch.long)
+        mask[1, padding] = 0
+        inputs = {"input_ids": memory, "decoder_input_ids": ids[:, :queries], "decoder_attention_mask": mask}
+
+        def silence(module: nn.Module, args: tuple[torch.Tensor], mask: torch.Tensor = mask) -> tuple[torch.Tensor]:
+            (x,) = (args[0].clone(),)
+            for row, real in zip(x, mask.bool(), strict=True):
+                row[:, head] = row[real, head].mean(0)
+            return (x,)
+
+        handle = model.decoder.layers[1].encoder_attn.out_proj.register_forward_pre_hook(silence)
+        with torch.no_grad():
+            expected = model(**inputs).last_hidden_state
+            handle.remove()
+            mean = {(1, 1): "mean"}
+            with ablate(model, mean, stack="cross"):
+                alone = model(**inputs).last_hidden_state
+            with capture(model), ablate(model, mean, stack="cross"):
+                inside = model(**inputs).last_hidden_state
+            with ablate(model, {(0, 0): "mean"}, stack="encoder"), ablate(model, mean, stack="cross"):
+                both = model(**inputs).last_hidden_state
+            with ablate(model, {(0, 0): "mean"}, stack="encoder"):
+                handle = model.decoder.layers[1].encoder_attn.out_proj.register_forward_pre_hook(silence)
+                expected_both = model(**inputs).last_hidden_state
+                handle.remove()
+        real = mask.bool()
+        for found, theirs in ((alone, expected), (inside, expected), (both, expected_both)):
+            torch.testing.assert_close(found[real], theirs[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_a_mean_in_cross_attention_of_torch_nn(need_weights: bool) -> None:
+    """A text in a batch is the text alone; where no self-attention tells padding, every query counts."""
+    torch.manual_seed(0)
+    model = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 4, 32, batch_first=True), 2).eval()
+    x, memory, hidden = torch.randn(2, 5, 16), torch.randn(2, 6, 16), torch.zeros(2, 5, dtype=torch.bool)
+    hidden[1, 3:] = True
+    with torch.no_grad(), ablate(model, {(0, 1): "mean"}, stack="cross"):
+        together = model(x, memory, tgt_key_padding_mask=hidden)
+        alone = model(x[1:, :3], memory[1:])
+    torch.testing.assert_close(together[1:, :3], alone, atol=1e-5, rtol=1e-5)
+    attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    with torch.no_grad(), capture(attention, strict=False) as captured:
+        attention(x, memory, memory, need_weights=need_weights)
+    with torch.no_grad(), ablate(attention, {(0, 1): "mean"}):
+        output, _ = attention(x, memory, memory, need_weights=need_weights)
+    for row, one in enumerate(captured.traces):
+        contexts = np.stack([one[0, at].context for at in range(4)])
+        contexts[1] = contexts[1].mean(0)
+        joined = torch.from_numpy(np.concatenate(list(contexts), -1))
+        torch.testing.assert_close(output[row], attention.out_proj(joined).detach(), atol=1e-5, rtol=1e-5)
+
+
 def test_ablation_in_a_shared_module() -> None:
     model, inputs = built("AlbertModel")
     with torch.no_grad(), ablate(model, [(2, 1)]), capture(model) as captured:

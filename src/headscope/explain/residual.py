@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.attention.scores import join_heads, scores, weights
+from headscope.checkpoint.json_text import few
 from headscope.checkpoint.weights_elsewhere import with_numbers
 from headscope.encoder.forward import Input, is_pre_norm, last_sum, summands
 from headscope.errors import TraceError, UnsupportedError
@@ -288,11 +289,16 @@ def check_whole(trace: Trace) -> None:
             where=f"trace of {trace.stack} attention",
             advice="use a trace of self-attention over a whole text",
         )
-    if trace.numbers != tuple(range(len(trace.layers))) or any(record.numbers is not None for record in trace.layers):
+    if trace.numbers != tuple(range(len(trace.layers))):
         raise TraceError(
-            "only some layers or heads were kept",
+            f"it has the attention of layers {few(list(map(str, trace.numbers)), 8)}, not of every layer from 0 on",
             where="trace.layers",
-            advice="make the trace again with all layers and heads",
+            advice="make the trace again with all layers; a layer without attention, as in hybrid models, has no heads "
+            "to follow",
+        )
+    if any(record.numbers is not None for record in trace.layers):
+        raise TraceError(
+            "only some heads were kept", where="trace.layers", advice="make the trace again with all heads"
         )
 
 

@@ -17,18 +17,25 @@ from headscope.settings import named
 
 
 class _Silencer(Consumer):
-    """Silences heads of one stack, or gives them other maps, and records nothing."""
+    """Silences heads of one stack, or gives them other maps, and records nothing.
+
+    Attributes:
+        stack: the stack's name.
+        heads: (layer, head) -> way.
+        reads: True if the masks of self-attention are read, too: a mean in cross-attention leaves out padding.
+    """
 
     silencing = True
 
     def __init__(self, heads: Mapping[tuple[int, int], Way]) -> None:
         self.stack = ""
         self.heads = heads
+        self.reads = False
         self.met: set[int] = set()
 
     def wants(self, stack: Stack, layer: int) -> bool:
-        """Return False: it records nothing."""
-        return False
+        """Return True if it needs to know what is padding there; it records nothing."""
+        return self.reads and not stack.cross
 
     def begin(self, forward: Forward) -> None:
         """Start a forward pass."""
@@ -69,6 +76,8 @@ class Ablation(Watching):
         super().__init__(model, self._silencer, strict=False)
         self.heads = heads
         self.stack = self._silencer.stack = self._choose(stack)
+        crosses = any(self.plan.stacks[id(module)].cross for module in self._modules().values())
+        self._silencer.reads = crosses and "mean" in map(name_of, heads.values())
         self._check()
 
     def __repr__(self) -> str:
@@ -164,10 +173,11 @@ def ablate(model: nn.Module, heads: Heads, *, stack: str | None = None) -> Ablat
         model: a live model, as in hs.capture.
         heads: the heads, as (layer, head) counted from 0, or a mapping from each to its way. "zero" (the default) sets
             the head's context to 0; "mean" gives every query the mean of the head's contexts over the text, without
-            padding. The others replace the head's weights, and its context is map @ V: "uniform", the same weight on
-            every key that a query sees; "shuffle", its weights permuted over these keys ("shuffle:1", "shuffle:2", …
-            are other permutations); "identity", each query at itself; an array of (queries, keys) for the text without
-            padding; or a callable, which is given the head's weights of one text and returns such an array. See
+            padding: in cross-attention, what the self-attention over the same queries hides. The others replace the
+            head's weights, and its context is map @ V: "uniform", the same weight on every key that a query sees;
+            "shuffle", its weights permuted over these keys ("shuffle:1", "shuffle:2", … are other permutations);
+            "identity", each query at itself; an array of (queries, keys) for the text without padding; or a callable,
+            which is given the head's weights of one text and returns such an array. See
             headscope.attention.patterns.
         stack: the stack that the heads belong to, required if the model has several: encoder, decoder, cross, …. If a
             layer attends more than once each time it runs, `self` means all of its calls and `self.2` the second.

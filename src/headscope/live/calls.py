@@ -84,6 +84,8 @@ class Call:
         mark: (batch * queries * heads,), its products with the vector of headscope.live.keeping.contents, if
             known.
         rounded: the spacing of numbers around 1 to which the module's products rounded q, k and v; 0 if they did not.
+        beside: if queries and keys are other tokens: the rules of the self-attention over the same queries that was
+            read last, which tell the padding among them; None if there was none.
     """
 
     module: nn.Module
@@ -109,6 +111,7 @@ class Call:
     proven: bool = False
     mark: torch.Tensor | None = None
     rounded: float = 0.0
+    beside: Rules | None = None
 
     @property
     def eps(self) -> float:
@@ -153,6 +156,7 @@ class Forward:
         analyst: finds the rules of masks, and remembers those of this forward pass.
         awaited: the last attention's output, until its projection has read it.
         projections: for each stack and layer, the modules that read its attention's output.
+        own: the rules of the self-attention that was read last, by its turn, rows and queries.
         progress: which modules have been entered and which layers numbered.
         missed: operators that capture did not read and that may be attention, and how often each ran.
         unrecorded: those of them that are attention, once the forward pass is over.
@@ -178,6 +182,7 @@ class Forward:
     analyst: Analyst = field(default_factory=Analyst)
     awaited: Awaited | None = None
     projections: dict[tuple[Stack, int], Output] = field(default_factory=dict)
+    own: dict[tuple[int, int, int], Rules] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     missed: dict[Missed, int] = field(default_factory=dict)
     unrecorded: tuple[Unrecorded, ...] = ()

@@ -291,6 +291,7 @@ class Session:
                 where=forward.unrecorded[0].module or type(self.model).__name__,
                 advice=ADVICES[missed[0].reason],
             )
+        forward.own.clear()
         forward.analyst.finish(type(self.model).__name__)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:

@@ -45,10 +45,10 @@ def silence(context: torch.Tensor, ways: Mapping[int, Way], call: Call) -> torch
 
 
 def _counted(call: Call, batch: int, queries: int) -> torch.Tensor:
-    """(batch, queries) bool: True for positions that are neither padding nor masked out."""
-    flags = np.ones((batch, queries), dtype=bool)
+    """(batch, queries) bool: True for positions that are neither padding nor masked out in the self-attention."""
+    flags, rules = np.ones((batch, queries), dtype=bool), call.beside or call.rules
     for row in range(batch):
-        if (counted := call.rules.row(row).counted) is not None:
+        if (counted := rules.row(row).counted) is not None:
             flags[row] = counted
     return torch.from_numpy(flags)
 

@@ -140,7 +140,7 @@ class TraceBuilder(Consumer):
         if not call.context.numel():
             return  # no rows or no tokens: nothing attended
         if self.keeps_padding:
-            call = replace(call, rules=call.rules.uncut())
+            call = replace(call, rules=call.rules.uncut(), beside=call.beside and call.beside.uncut())
         batch, heads, queries, _ = call.q.shape
         chosen = self._heads(call, heads)
         copies = self._open[forward.number]
@@ -157,7 +157,7 @@ class TraceBuilder(Consumer):
                 call.own,
                 call.extra_keys,
                 [[] for _ in range(batch)],
-                self._queries_kept(call, groups),
+                [(call.beside or call.rules).row(row).queries for row in range(batch)],
                 [call.rules.row(row).keys for row in range(batch)],
                 self._rooms(call),
             )
@@ -287,13 +287,18 @@ class TraceBuilder(Consumer):
         return kept_terms
 
     def build(self, forward: Forward, groups: list[Group]) -> list[Trace]:
-        """The traces of one forward pass, ordered by row and, within a row, by stack."""
+        """The traces of one forward pass, ordered by row and, within a row, by stack; none of queries all padding."""
         rows = max(len(group.rows) for group in groups)
         return [
             self._trace(forward, group, row, self.naming.keys(forward, group, row))
             for row in range(rows)
             for group in groups
             if row < len(group.rows)
+            and not any(
+                other.is_padding(row)
+                for other in groups
+                if (other.turn, *other.sizes[:2]) == (group.turn, *group.sizes[:2])
+            )
         ]
 
     def check_selection(self) -> None:
@@ -368,19 +373,6 @@ class TraceBuilder(Consumer):
         notes = (f"no attention of {few(idle, MOST_NAMES)} was seen in this forward pass",) if idle else ()
         return (*notes, IN_TRAINING.format(forward.dropped)) if forward.dropped else notes
 
-    @staticmethod
-    def _queries_kept(call: Call, groups: dict[tuple[Any, ...], Group]) -> list[np.ndarray | None]:
-        """Queries that are not padding; in cross-attention, those of the self-attention over the same queries."""
-        if not call.own:
-            same = [
-                group
-                for group in groups.values()
-                if group.own and group.turn == call.turn and group.sizes[:2] == (len(call.q), call.q.shape[2])
-            ]
-            if same:
-                return same[-1].queries_kept
-        return [call.rules.row(row).queries for row in range(len(call.q))]
-
 
 def _dropping(modules: list[tuple[str, nn.Module]]) -> str:
     """Name of the first module in training mode with a rate of dropout above 0; empty if there is none."""
@@ -396,13 +388,16 @@ def _dropping(modules: list[tuple[str, nn.Module]]) -> str:
 def _refuse_empty_rows(forward: Forward, call: Call) -> None:
     """Raise an error for a batch with empty texts, whose tokens are all masked.
 
+    A pass that fills a cache may be a part of the prompt, which begins with padding.
+
     Raises:
         InputError: rows of the batch are empty; the message names them.
     """
     batch = len(call.q)
     mask = forward.kwargs.get("attention_mask")
     empty = set()
-    if isinstance(mask, torch.Tensor) and mask.dim() == 2 and len(mask) == batch:
+    cached = any(forward.kwargs.get(name) is not None for name in ("cache", "past_key_values"))
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2 and len(mask) == batch and not cached:
         empty |= set(torch.nonzero(~mask.bool().any(-1)).flatten().tolist())
     if call.own:
         # A row that is masked completely is accepted unless the module returned NaN for it.

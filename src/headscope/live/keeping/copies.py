@@ -101,6 +101,11 @@ class Group:
             for row, (queries, keys) in enumerate(zip(self.queries_kept, self.keys_kept, strict=True))
         )
 
+    def is_padding(self, row: int) -> bool:
+        """Return True if all queries of a row are padding at its end, which is no key that is kept."""
+        kept = self.keys_kept[row]
+        return self.own and kept is not None and not kept[-1] and self.queries_kept[row] is None
+
     def places(self, row: int, device: torch.device) -> Places:
         """Positions of a row's queries and keys that are kept; None for all. To send them to a GPU waits for it."""
         key = (row, device)

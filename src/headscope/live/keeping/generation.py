@@ -47,6 +47,9 @@ class Sequences:
         for forward, groups in builder.finished:
             for group in groups:
                 for row, layers in enumerate(group.rows if group.own and not group.extras else ()):
+                    seen = [layer.call["mask"].keys for layer in layers]
+                    if all(keys is not None and not keys.any() for keys in seen):
+                        continue  # a part of a prompt that is all padding
                     span = layers[0].tensors["k"]
                     assert isinstance(span, KeySpan)
                     self._spans.setdefault((forward.number, group.series, row), span)
@@ -88,7 +91,7 @@ class Sequences:
         if any(set(layers) != set(rows[0]) for layers in rows):
             raise _inconsistent(f"{series[0].name} did not run the same layers in every forward pass")
         groups = [next(iter(layers.values()))[0] for layers in rows]
-        if own and any(map(_is_padding, groups, (origin.row for origin in origins))):
+        if own and any(group.is_padding(origin.row) for group, origin in zip(groups, origins, strict=True)):
             raise _inconsistent(f"row {row}: a pass reads nothing but padding")
         queries = joined(
             [
@@ -97,7 +100,7 @@ class Sequences:
             ]
         )
         if own:
-            flags = groups[0].queries_kept[origins[0].row]
+            flags = groups[0].keys_kept[origins[0].row]
             lead = 0 if flags is None else int(np.argmax(flags))
             positions = tuple(range(lead, lead + total))
             keys, cut = queries, Cut(row, positions, positions, (lead + total,) * 2)
@@ -176,7 +179,7 @@ class Sequences:
             flags = given[origin.row % len(given), given.shape[1] - len(flags) :].bool().cpu().numpy()
         rule: Mask = group.rows[origin.row][0].call["mask"]
         if rule.keys is not None:
-            flags[np.flatnonzero(flags)] = rule.keys[-int(flags.sum()) :]
+            flags[np.flatnonzero(flags)] = rule.keys[len(rule.keys) - int(flags.sum()) :]
         positions = forward.kwargs.get("position_ids")
         if not isinstance(positions, torch.Tensor) or positions.dim() != 2 or positions.shape[1] != group.sizes[1]:
             positions = None
@@ -204,12 +207,6 @@ def _layers_of(groups: list[Group], series: Series, row: int) -> Layers:
     """The layers of one stack in a row of a forward pass."""
     of_stack = [group for group in groups if group.series == series]
     return {layer.call["number"]: (group, layer) for group in of_stack for layer in group.rows[row]}
-
-
-def _is_padding(group: Group, row: int) -> bool:
-    """Return True if all queries of a row are padding at its end, which is no key that is kept."""
-    kept = group.keys_kept[row]
-    return kept is not None and not kept[-1] and group.queries_kept[row] is None
 
 
 def _refuse_other_keys(calls: list[LayerCopy], cached: dict[str, Any], where: str) -> None:

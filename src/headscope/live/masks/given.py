@@ -85,15 +85,17 @@ def used_keys(mask: torch.Tensor | Cells, queries: int, kept: str | None = None)
         kept: the module's name, for an error, if padding is kept.
 
     Raises:
-        UnsupportedError: padding that is kept looks at unused slots.
+        UnsupportedError: padding that is kept, or is all that a row has, looks at unused slots.
     """
     blocks = [mask] if isinstance(mask, torch.Tensor) else (block for _, block in mask.blocks())
     last, looked_at = (max(ends) for ends in zip(*(_last_seen(block, queries) for block in blocks), strict=True))
-    if kept is not None and looked_at != last >= 0:
+    blind = isinstance(mask, torch.Tensor) and _is_blind(mask)
+    if blind or (kept is not None and looked_at != last >= 0):
         raise UnsupportedError(
             "padding looks at all slots of a static cache alike, at unused ones, too",
-            where=kept,
-            advice='leave out padding="keep", or switch to model.set_attn_implementation("sdpa")',
+            where=kept or "attention mask",
+            advice=("" if blind else 'leave out padding="keep", or ')
+            + 'switch to model.set_attn_implementation("sdpa")',
         )
     return max(queries, last + 1 if last >= 0 else mask.shape[-1])
 
@@ -109,6 +111,14 @@ def _last_seen(mask: torch.Tensor, queries: int) -> tuple[int, int]:
         unseen = ~seen.any(-2)[..., used - queries : used, None]
         shifted = hidden & ~(unseen & (~hidden).flip(-2).cummax(-2)[0].flip(-2))
     return _last(seen | shifted), _last(seen | hidden)
+
+
+def _is_blind(mask: torch.Tensor) -> bool:
+    """Return True if a mask of numbers hides every key from a whole row of the batch, and the last ones from others."""
+    if mask.dtype == torch.bool:
+        return False
+    seen = mask > torch.finfo(mask.dtype).min
+    return not bool(seen.flatten(1).any(1).all()) and 0 <= _last(seen) < mask.shape[-1] - 1
 
 
 def _last(seen: torch.Tensor) -> int:

@@ -172,9 +172,11 @@ def _deliver(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> N
     if seats := recording(seats):
         calls = _calls(_masked(ran, seats[0]), seats, mark)
         with exact_products():
-            if not ran.proven:
+            if not ran.proven and not all(seat.session.consumer.silencing for seat in seats):
                 refuse_altered(calls[0])
             for (session, forward, *_), call in zip(seats, calls, strict=True):
+                if call.own:
+                    forward.own[call.turn, len(call.q), call.q.shape[2]] = call.rules
                 session.consumer.take(forward, call)
 
 
@@ -187,7 +189,8 @@ def deliver_read(ran: Ran, seats: list[Seat]) -> Call | None:
 
 def _call_to_silence(ran: Ran, seats: list[Seat]) -> Call:
     """The call as the first session sees it that silences heads."""
-    seat = next(seat for seat in seats if seat.session.consumer.silencing)
+    silencing = [seat for seat in seats if seat.session.consumer.silencing]
+    seat = next((seat for seat in silencing if seat.forward.own), silencing[0])  # it knows padding, if any does
     return _calls(ran, [seat])[0]
 
 
@@ -223,8 +226,9 @@ def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> lis
             proven=ran.proven,
             mark=mark,
             rounded=rounded,
+            beside=None if ran.own else forward.own.get((place.turn, batch, q.shape[2])),
         )
-        for session, _, place, path in seats
+        for session, forward, place, path in seats
     ]
 
 
