@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import re
@@ -18,18 +19,37 @@ from finished_survey import finished
 from golden.keeping import page_data
 from headscope.atlas.layout_2d import classical_scaling, layer_ticks, leader, place_labels, round_up
 from headscope.atlas.result import Survey
-from headscope.atlas.site import write_site
+from headscope.atlas.site import FIGURES, write_site
 from headscope.atlas.site_data import extremes
+from headscope.atlas.site_words import site_words
 from headscope.atlas.wording import rounded
 from headscope.errors import InputError
 from headscope.heads import CATALOG
 from headscope.results.head_values import HeadValues
+from headscope.runs.window_readouts import Readout
 from headscope.screens.survey_sheet import survey_sheet
 from headscope.screens.terminal import put
 
 
 def data_of(path: Path) -> dict[str, Any]:
     return page_data(path)["hs-survey"]
+
+
+def test_every_text_of_the_data_has_its_languages(tmp_path: Path) -> None:
+    words = site_words()
+    texts = {text for of in CATALOG.values() for text in (of.described, of.unit, of.most, of.least) if text}
+    texts |= {text for title, axis, _, panels in FIGURES for text in (title, axis, *panels.values())}
+    texts |= {str(Readout(kind)) for kind in ("loss", "class", "embedding", "embedding_distance")}
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in Path(inspect.getfile(write_site)).parent.glob("*.py")
+    )
+    reasons = set(re.findall(r'Refused\(\s*[^",]*(?:"[^"]*")?[^",]*, "([^"]+)"', sources))
+    assert {"empty", "packed", "no window", "too long", "not UTF-8"} <= reasons
+    texts |= reasons | {data_of(write_site(finished(tmp_path)))["plane"]["title"]}
+    assert texts - {*words} == set()
+    for english, others in words.items():
+        assert len(list(filter(None, others))) == 2, english
+        assert not re.search("[A-Za-z]{2,} [a-z]{2,}", " ".join(others)), english
 
 
 def test_the_numbers_are_the_aggregates(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_fresh_page_opens_on_the_strongest_link(watch: Watch, trace: hs.Trace,
     page.wait_for_selector("[data-test=weight]")
     assert number(page.locator("[data-test=weight]").inner_text()) == pytest.approx(weight, abs=CLOSE)
     until(page, f"location.hash.includes('q={query}') && location.hash.includes('k={key}')")
-    assert page.locator(".finding.here").first.get_attribute("data-kind") == "link"
+    assert page.locator(".finding[aria-pressed=true]").first.get_attribute("data-kind") == "link"
     ranks = listed(page, "ranks")
     expected = best(everywhere(trace, [query], [key]), 6)
     assert list(ranks) == list(expected)

@@ -66,14 +66,14 @@ def grid(page: Page) -> np.ndarray:
 
 def record(page: Page, served: Served) -> dict[str, Any]:
     """The server's record of the run in view."""
-    name = page.locator("[data-test=runs] .here").get_attribute("data-run")
+    name = page.locator("[data-test=runs] [aria-pressed=true]").get_attribute("data-run")
     return dict(served.session.runs.records[str(name)])
 
 
 def press_run(page: Page) -> None:
     page.locator("[data-test=run]").click()
     page.wait_for_selector("[data-test=run]:not(:disabled)")
-    page.wait_for_selector("[data-test=runs] .here")
+    page.wait_for_selector("[data-test=runs] [aria-pressed=true]")
 
 
 TILES = """(([rows, columns]) => {

@@ -620,7 +620,7 @@ def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, files: 
     assert number(rest.locator("b").inner_text()) == pytest.approx(1 - sum(shown), abs=1e-3)
     end = box_of(page, ".inspector")
     assert all(box["y"] + box["height"] <= end["y"] + end["height"] for box in [box_of(page, ".ranked .rest")])
-    until(page, "document.querySelector('[data-test=ranks] .here') !== null")
+    until(page, "document.querySelector('[data-test=ranks] [aria-pressed=true]') !== null")
     # in texts three decimals, in pictures two digits without the nought; never a power of ten
     weight = float(trace[3, 1].weights[9, 2])
     told = [page.locator(f"[data-test={name}]").inner_text() for name in ("value", "weight")]
@@ -628,9 +628,9 @@ def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, files: 
     assert told == [f"{weight:.3f}"] * 4
     drawn = [
         page.locator(".said-word.seen small").inner_text(),
-        page.locator("[data-test=ranks] .here").inner_text().split()[1],
+        page.locator("[data-test=ranks] [aria-pressed=true]").inner_text().split()[1],
     ]
-    drawn += [page.locator(".finding.here small").inner_text().split("weight ")[1].split(",")[0]]
+    drawn += [page.locator(".finding[aria-pressed=true] small").inner_text().split("weight ")[1].split(",")[0]]
     assert drawn == [f"{weight:.2f}".lstrip("0")] * 3
     ends = [one.inner_text() for one in page.locator(".legend > :is(span, button):not([title=scale])").all()]
     assert [one for one in ends if one[:1].isdigit()] == ["0", "1", "0", "1"]

@@ -235,6 +235,77 @@ def test_words_are_the_reader_s(tmp_path: Path, watch: Watch) -> None:
     assert "{" not in page.locator("#page").inner_text()
 
 
+SAID = """[...document.querySelectorAll("#page *")].flatMap((one) => {
+  if (one.closest("bdi, code, [data-test=language], [data-test=command]")) return [];
+  const own = [...one.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.data);
+  return [...own, one.localName === "li" ? "" : one.title, one.getAttribute("aria-label")].filter(Boolean);
+})"""
+"""What a page says in its own words: text, tooltips and names for screen readers, without names and texts of others."""
+ENGLISH = re.compile(r"[A-Za-z][a-z]+ [a-z]{2,}")
+OTHERS = re.compile(r"Clark et al\. 2019(, (figure|section) [\d.]+)?|--\w+ \w+")
+"""A citation, an option."""
+
+
+@pytest.mark.parametrize("language", ["ja", "zh"])
+def test_no_sentence_stays_english(
+    known_survey: Path, small: Path, tmp_path: Path, watch: Watch, language: str
+) -> None:
+    bare = write_site(finished(tmp_path, refused=("a.txt", "b.txt"))).parent
+    pages = [(site, name) for site in (known_survey / "site", small / "site") for name in ("index", "head-0-3")]
+    for site, name in [*pages, (bare, "index"), (bare, "head-0-0")]:
+        watched = watch()
+        for statistic in ("", "norm_special", "label_score", "effect") if name == "index" else ("",):
+            page = watched.open(f"{(site / name).as_uri()}.html#lang={language}&by={statistic}")
+            said = [OTHERS.sub("", text) for text in page.evaluate(SAID)]
+            assert [text for text in said if ENGLISH.search(text)] == []
+    page = watch().open(f"{(bare / 'index').as_uri()}.html#lang={language}")
+    first = page.locator("[data-test=standing] li").first.inner_text()
+    (_, layer, head), *_ = sorted(
+        (-value, layer, head)
+        for layer, row in enumerate(statistics_of(tmp_path)["entropy"]["mean"])
+        for head, value in enumerate(row)
+    )
+    widest = {"ja": " は重みを最も広く分散させる：", "zh": " 权重分布最广："}[language]
+    assert first.startswith(f"{layer}.{head}{widest}")
+    assert {"ja": "空 2 件", "zh": "空文档 2 个"}[language] in page.locator("[data-test=refusals]").inner_text()
+
+
+def test_of_one_head_nothing_is_said_beside_others(tmp_path: Path, watch: Watch) -> None:
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 8, "intermediate_size": 8}
+    model = BertModel(BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=128, **shape))
+    tokenizer = AutoTokenizer.from_pretrained(small_bert(tmp_path))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "one")
+    options: dict[str, Any] = {"labels": True, "examples": 2, "effects": 4}
+    site = hs.survey(tmp_path / "one", TREEBANK, out=tmp_path / "out", **options).folder / "site"
+    page = watch().open((site / "head-0-0.html").as_uri())
+    for there in ("places", "distance", "effect", "relations"):
+        assert page.locator(f"[data-test={there}]").count() == 1
+    assert page.locator("[data-test=ranks], [data-test=alike], .places .mark, line.middle").count() == 0
+    said = page.locator("#page").inner_text()
+    for other in ("of 1", "median", "compare heads", "best head", "Heads most alike"):
+        assert other not in said
+    home = watch().open((site / "index.html").as_uri())
+    assert "followed by the next heads" not in home.locator("#page").inner_text()
+    for button in home.locator(".contents button").all():
+        assert home.locator("h2", has_text=button.inner_text()).or_(home.locator("#grid")).count() > 0
+
+
+@pytest.mark.parametrize(
+    ("stable", "says"), [(0, "chooses none of it."), (1, "chooses 1 of its 3 clauses, too."), (3, "chooses the same.")]
+)
+def test_how_much_of_a_label_the_other_half_chooses(
+    known_survey: Path, tmp_path: Path, watch: Watch, stable: int, says: str
+) -> None:
+    shutil.copytree(known_survey / "site", tmp_path / "site")
+    path = tmp_path / "site" / "head-0-3.html"
+    text, places = re.subn(r'"stable":\d+', f'"stable":{stable}', path.read_text(encoding="utf-8"))
+    assert places == 1
+    path.write_text(re.sub(r'"clauses":\d+', '"clauses":3', text), encoding="utf-8")
+    verdict = watch().open(path.as_uri()).locator(".verdict").inner_text()
+    assert f"The other half of the documents {says}" in verdict
+
+
 def test_a_statistic_is_saved_as_csv(tmp_path: Path, watch: Watch) -> None:
     folder = finished(tmp_path, missing=((1, 2),), name="a/=b:c")
     page = watch().open(f"{write_site(folder).as_uri()}#by=offset")

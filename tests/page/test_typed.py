@@ -360,7 +360,7 @@ def test_causes_work_on_what_was_typed(watch: Watch, file: Path) -> None:
     page = watch().open(file.as_uri())
     page.locator("[data-test=pane-causes]").click()
     page.locator("[data-test=run]").click()
-    page.wait_for_selector("[data-test=runs] .here")
+    page.wait_for_selector("[data-test=runs] [aria-pressed=true]")
     expected = effects(hs.open(), GENDER)
     shown = page.locator("[data-test=runs]").inner_text()
     assert "her" in expected.target.label

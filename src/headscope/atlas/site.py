@@ -26,6 +26,7 @@ from headscope.atlas.site_data import (
     special_data,
     syntax_data,
 )
+from headscope.atlas.site_words import site_words
 from headscope.atlas.survey_data import FIELDS
 from headscope.checkpoint import called
 from headscope.files import make_folder, write_if_new
@@ -128,8 +129,10 @@ def _of_others(data: dict[str, Any]) -> dict[str, Any]:
         {**statistic, "mean": [None if mean is None else float(f"{mean:.4g}") for mean in statistic["mean"]]}
         for statistic in data["statistics"]
     ]
+    said = [(data["effects"] or {}).get("output"), *(statistic["meaning"] for statistic in data["statistics"])]
     return {
         **data,
+        "words": {text: others for text, others in data["words"].items() if text in said},
         **{name: None if data[name] is None or name == "plane" else [] for name in HOME_ONLY},
         "corpus": {**data["corpus"], "files": []},
         "refused": {"count": 0, "reasons": [], "documents": []},
@@ -214,6 +217,7 @@ def report_data(tables: Tables) -> dict[str, Any]:
         "special": special_data(tables),
         "compared": len(manifest.get("similarity", {}).get("windows", [])),
         "leftOut": _pairs(manifest["left_out"]),
+        "words": site_words(),
         "refused": {
             "count": counts["refused"],
             "reasons": [[printable(reason), number] for reason, number in manifest["refused"]["reasons"].items()],

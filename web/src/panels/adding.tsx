@@ -3,6 +3,6 @@ import { adding, toggleAdding } from "../heads/several";
 import { say } from "../words";
 
 export const Adding = () => (
-  <button class={`adding${adding.value ? " on" : ""}`} aria-pressed={adding.value}
+  <button class="adding" aria-pressed={adding.value}
     onClick={toggleAdding}>{say("adding")} <kbd>a</kbd></button>
 );

@@ -147,7 +147,7 @@ function Choices() {
       <dt>{say("causes_tokens")} <small>{say(start.value.mask ? "causes_press" : "causes_no_mask")}</small></dt>
       <dd class="text" data-test="tokens">
         {labels.map((label, at) => (
-          <button key={at} disabled={!start.value.mask} class={masked.includes(at) ? "on" : ""} aria-pressed={masked.includes(at)}
+          <button key={at} disabled={!start.value.mask} aria-pressed={masked.includes(at)}
             title={String(at)} onClick={() => mask([at])}><bdi>{label}</bdi></button>
         ))}
       </dd>
@@ -251,7 +251,7 @@ function RunList() {
           const why = one.base === origin.value?.remote ? null : "stale_text";
           return (
             <li key={one.id}>
-              <button class={one === shownRun.value ? "here" : ""} aria-pressed={one === shownRun.value} data-run={one.id} onClick={() => void look(one)}>
+              <button aria-pressed={one === shownRun.value} data-run={one.id} onClick={() => void look(one)}>
                 <bdi class={why ? "stale" : ""}>{changeName(one)}</bdi> <b>{brief(one)}</b>
               </button>
               {why && <span class="row"><em class="why small" title={one.text}>{say(why, { text: one.text })}</em>

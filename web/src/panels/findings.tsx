@@ -64,9 +64,8 @@ export function Findings() {
       {!every.length && <p class="quiet small">{say(info.findings ? "findings_none" : "findings_absent")}</p>}
       {every.map((finding, n) => {
         const { number, against } = evidence(finding);
-        const here = isHere(info, finding);
         return (
-          <button key={n} class={`finding${here ? " here" : ""}`} aria-pressed={here} data-kind={finding.kind} title={against} onClick={() => open(info, finding)}>
+          <button key={n} class="finding" aria-pressed={isHere(info, finding)} data-kind={finding.kind} title={against} onClick={() => open(info, finding)}>
             <b>{phrase(info, finding)}</b> <small>{number}</small>
           </button>
         );

@@ -256,7 +256,7 @@ function Foot({ info, i, size, all, by, total, beside, cell: { layer, j, n }, na
       <h2 data-test="way">{tell("follow_cell", { text: <b class="pin">{name(j)}</b>, token: <b class="pin">{name(i)}</b> }, { n: info.layerNumbers[layer] })}
         <small class="headlist">{largestPlaces(heads, 3).map((h) => {
           const one = layer * info.heads + h;
-          return <button key={h} class={one === n ? "here" : ""} aria-pressed={one === n} onClick={() => pin(layer, j, one)}>{headLabel(info, one)} <b>{short(heads[h])}</b></button>;
+          return <button key={h} aria-pressed={one === n} onClick={() => pin(layer, j, one)}>{headLabel(info, one)} <b>{short(heads[h])}</b></button>;
         })}</small></h2>
       <ol class="numbers5">{numbers.filter(([, value]) => value).map(([test, value, says]) => <li key={test}><b data-test={`way-${test}`}>{value}</b><small>{says}</small></li>)}</ol>
       <span class="row"><button class="strong" data-test="open-head" onClick={openHead}>{say("follow_open", { head })} <kbd>⏎</kbd></button></span>

@@ -316,7 +316,7 @@ export function Grid() {
       {toolsOpen.value && <div class="row tools">
         <Menu value={state.order.value} aria-label={say("order")} names={state.ORDERS} says={(name: state.Order) => say(`order_${name}`)} test="order" onPick={(name) => { state.order.value = name as state.Order; }} />
         <Switch held={state.face} names={state.FACES} says={(name) => say(`face_${name}`)} test="face" />
-        <button class={gridTableOpen.value ? "on" : ""} aria-pressed={gridTableOpen.value} title={say("grid_table")}
+        <button aria-pressed={gridTableOpen.value} title={say("grid_table")}
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>
         <label>{say("at_least")} <input type="range" min="0" max="1" step="0.01" value={state.least.value}
           onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} /> <b>{short(faint())}</b></label>

@@ -22,7 +22,7 @@ export function HeadList({ info, name, order, numbers, test }: Props) {
         {numbers && order.map((n) => {
           return (
             <li key={n}>
-              <button class={n === at.value.n ? "here" : ""} aria-pressed={n === at.value.n} data-head={headLabel(info, n)} data-number={numbers[n]} title={number(numbers[n])}
+              <button aria-pressed={n === at.value.n} data-head={headLabel(info, n)} data-number={numbers[n]} title={number(numbers[n])}
                 onClick={(event) => { pick(event, n); if (test === "ranks") walked.value++; }} onPointerEnter={() => { state.hoverHead.value = n; }} onPointerLeave={() => { state.hoverHead.value = null; }}>
                 <b>{headLabel(info, n)}</b> {Math.abs(numbers[n]) < 10 ? short(numbers[n]) : number(numbers[n], 1)}
               </button>

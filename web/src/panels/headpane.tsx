@@ -69,7 +69,7 @@ export function HeadPane() {
           <Sign says={say("zoom_in")} onClick={() => zooming.by(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => zooming.by(1 / 0.6)}>−</Sign>
           <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>0</Sign>
         </span>}
-        <button class={tableOpen.value ? "on" : ""} aria-pressed={tableOpen.value} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>{say("table")} <kbd>t</kbd></button>
+        <button aria-pressed={tableOpen.value} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>{say("table")} <kbd>t</kbd></button>
       </div>}
       <Together />
       <div class={`views ${state.mode.value}`}>

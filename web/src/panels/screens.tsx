@@ -29,7 +29,7 @@ export const Bar = () => (
   <nav class="screens" aria-label={say("screens")}>
     {screen() === "heads" && <h1 class="unseen">{say("screen_heads")}</h1>}
     {SCREENS.map((name) => (
-      <button key={name} class={screen() === name ? "here" : ""} aria-pressed={screen() === name} data-test={`screen-${name}`} onClick={() => go(name)}>
+      <button key={name} aria-pressed={screen() === name} data-test={`screen-${name}`} onClick={() => go(name)}>
         <svg viewBox="-1 -1 20 20" width="20" height="20" aria-hidden="true"><path d={ICONS[name]} /></svg>{say(`screen_${name}`)}
       </button>
     ))}

@@ -7,7 +7,7 @@ export function Switch<Name extends string>({ held, names, says, test, title }: 
   return (
     <span class="switch" role="group" title={title}>
       {names.map((name) => (
-        <button key={name} class={held.value === name ? "on" : ""} aria-pressed={held.value === name} data-test={`${test}-${name}`} onClick={() => { held.value = name; }}>{says(name)}</button>
+        <button key={name} aria-pressed={held.value === name} data-test={`${test}-${name}`} onClick={() => { held.value = name; }}>{says(name)}</button>
       ))}
     </span>
   );

@@ -25,7 +25,7 @@ export function Top() {
         {!hasModel.value && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("offline_keys")}`}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
           {state.PANES.filter((name) => name !== "follow" || info?.followed).map((name) => (
-            <button key={name} class={state.pane.value === name ? "on" : ""} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
+            <button key={name} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
               onClick={() => { state.pane.value = name; state.unfolded.value = false; }}>{say(`pane_${name}`)}</button>
           ))}
         </nav>

@@ -205,6 +205,8 @@ export interface Survey {
   compared: number;
   /** Statistics that were not measured, with the reason. */
   leftOut: [string, string][];
+  /** Texts of these data, in Japanese and Chinese. */
+  words: Record<string, readonly [ja: string, zh: string]>;
   refused: { count: number; reasons: [string, number][]; documents: [string, string][] };
 }
 

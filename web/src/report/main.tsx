@@ -9,7 +9,7 @@ import { readHead, readSurvey } from "./data";
 import { nameSpecial } from "./kinds";
 import { Report } from "./report";
 import { FIELDS } from "./state";
-import { say } from "./words";
+import { say, takeWords } from "./words";
 
 const page = document.getElementById("page")!;
 
@@ -20,6 +20,7 @@ try {
   const survey = readSurvey();
   const head = readHead();
   nameSpecial(survey);
+  takeWords(survey);
   page.textContent = "";
   render(<Report survey={survey} head={head} />, page);
   document.documentElement.dataset.painted = "";

@@ -3,15 +3,14 @@ import { count } from "../../words/numbers";
 import { headLabel, type Effects, type Survey } from "../data";
 import { shortOf } from "../kinds";
 import { small } from "../numbers";
-import { say } from "../words";
+import { say, translated } from "../words";
 import { Chip } from "./chip";
 import { rankOf } from "./ranks";
 
 /** What was measured, in words. */
 function measured(effects: Effects): string {
-  const what = /loss/.test(effects.output) ? say("effect_loss") : effects.output.startsWith("embedding") ? say("effect_embedding") : say("effect_class", { name: effects.output });
   return say("effect_measured", {
-    what, method: say(effects.method === "mean" ? "effect_mean" : "effect_zero"), windows: say("n_windows", { n: count(effects.windows) }),
+    what: translated(effects.output), method: say(effects.method === "mean" ? "effect_mean" : "effect_zero"), windows: say("n_windows", { n: count(effects.windows) }),
   });
 }
 
@@ -82,8 +81,8 @@ export function HeadEffect({ survey, cell }: { survey: Survey; cell: number }) {
   return (
     <section data-test="effect">
       <h2>{say("silenced")}</h2>
-      <p><b>{small(effects.change[cell])}</b>{effects.low[cell] !== null && <span class="quiet"> ({say("interval", { low: small(effects.low[cell]), high: small(effects.high[cell]) })})</span>}, {say("effect_rank", { rank: rankOf(effects.change.map((value) => value && Math.abs(value)), cell), n: survey.named.length })}</p>
-      {place >= 0 && <p>{say("effect_place", { place: place + 1, n: effects.removal.length })}</p>}
+      <p><b>{small(effects.change[cell])}</b>{effects.low[cell] !== null && <span class="quiet"> ({say("interval", { low: small(effects.low[cell]), high: small(effects.high[cell]) })})</span>}{survey.named.length > 1 && <>, {say("effect_rank", { rank: rankOf(effects.change.map((value) => value && Math.abs(value)), cell), n: survey.named.length })}</>}</p>
+      {place >= 0 && effects.removal.length > 1 && <p>{say("effect_place", { place: place + 1, n: effects.removal.length })}</p>}
       <p class="quiet small">{measured(effects)}</p>
     </section>
   );

@@ -1,7 +1,7 @@
 // The figures: statistics by layer, and the heads on a plane. After Clark et al. 2019, "What Does BERT Look At?".
 import { rounded } from "../../words/numbers";
 import { headLabel, type LayerFigure, type Survey } from "../data";
-import { say } from "../words";
+import { say, tongueOf, translated } from "../words";
 import { PlaneFigure } from "./plane";
 
 export function Figures({ survey }: { survey: Survey }) {
@@ -11,8 +11,8 @@ export function Figures({ survey }: { survey: Survey }) {
       <div class="figures">
         {survey.figures.map((figure) => (
           <figure key={figure.title}>
-            <h3 lang="en">{figure.title}</h3>
-            <div class="panels" role="img" aria-label={say("by_layer", { title: figure.title })}>
+            <h3 lang={tongueOf(figure.title)}>{translated(figure.title)}</h3>
+            <div class="panels" role="img" aria-label={say("by_layer", { title: translated(figure.title) })}>
               {figure.panels.map(([name, title]) => <Panel key={name} survey={survey} figure={figure} name={name} title={title} />)}
             </div>
             <figcaption>{say("layer_key", { source: figure.source })}</figcaption>
@@ -39,8 +39,8 @@ function Panel({ survey, figure, name, title }: { survey: Survey; figure: LayerF
     values.length ? [`${x(row).toFixed(2)},${y(values.reduce((sum, value) => sum + value, 0) / values.length).toFixed(2)}`] : []);
   return (
     <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} data-test="panel">
-      <text class="title" x={MIDDLE} y={14}>{title}</text>
-      <text class="axis" transform={`translate(11 ${(TOP + BOTTOM) / 2}) rotate(-90)`}>{figure.axis}</text>
+      <text class="title" x={MIDDLE} y={14}>{translated(title)}</text>
+      <text class="axis" transform={`translate(11 ${(TOP + BOTTOM) / 2}) rotate(-90)`}>{translated(figure.axis)}</text>
       {[0, 1, 2, 3, 4].map((n) => {
         const value = (figure.highest * n) / 4;
         return <g key={n}><line class="rule" x1={LEFT} x2={RIGHT} y1={y(value)} y2={y(value)} /><text class="tick end" x={LEFT - 5} y={y(value) + 3.5}>{Number(value.toPrecision(6))}</text></g>;

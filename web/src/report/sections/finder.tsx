@@ -33,7 +33,7 @@ export function Finder({ survey }: { survey: Survey }) {
       <input ref={box} type="search" placeholder={`${say("find")}  /`} aria-label={say("find_says")} title={say("find_says")} value={wanted.value} data-test="find"
         onInput={(event) => { wanted.value = event.currentTarget.value; }} />
       {kinds.map(([name, cells]) => (
-        <button key={name} class={`plain${group.value === name ? " here" : ""}`} aria-pressed={group.value === name} data-group={name} title={say(`group_${name}_key`)}
+        <button key={name} class="plain" aria-pressed={group.value === name} data-group={name} title={say(`group_${name}_key`)}
           onClick={() => { group.value = group.value === name ? "" : name; }}>{say(`kind_${name}`)} <b>{count(cells.length)}</b></button>
       ))}
       {(group.value || wanted.value) && <button data-test="all" onClick={() => { group.value = wanted.value = ""; }}>{say("show_all")}</button>}

@@ -10,7 +10,7 @@ import { headHref } from "../links";
 import { called, figure, numbersOf } from "../numbers";
 import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { chosenStatistic, hovered, resized, scale, SCALES, statistic, wanted } from "../state";
-import { say } from "../words";
+import { say, tongueOf, translated } from "../words";
 import { isolated, spoken } from "../../words/speech";
 import { Finder, isWanted } from "./finder";
 
@@ -49,13 +49,13 @@ export function Grid({ survey }: { survey: Survey }) {
           </>}
         </div>
       </div>
-      {chosen && <p class="meaning quiet" data-test="meaning"><span lang="en">{chosen.meaning}.</span> {survey.statistics.includes(chosen) && say("mean_over", { windows })}</p>}
+      {chosen && <p class="meaning quiet" data-test="meaning"><span lang={tongueOf(chosen.meaning)}>{translated(chosen.meaning)}</span>{say("stop")}{survey.statistics.includes(chosen) && say("mean_over", { windows })}</p>}
       <div class="across"><Cells survey={survey} chosen={chosen} ends={ends} /></div>
       {chosen ? (
         <div class="legend">
           {ends ? <><span data-test="low">{figure(chosen.name, ends.low)}</span><span class="ramp shade" style={ramp(chosen.signed)} aria-hidden="true" /><span data-test="high">{figure(chosen.name, ends.high)}</span></>
             : <span>{say("legend_none")}</span>}
-          <span class="quiet" lang="en">{chosen.unit}</span>
+          <span class="quiet" lang={tongueOf(chosen.unit)}>{translated(chosen.unit)}</span>
           <span class="under quiet" aria-hidden="true" data-test="under">{hovered.value !== null ? cellLabel(survey, chosen, hovered.value) : ""}</span>
         </div>
       ) : <Under survey={survey} />}

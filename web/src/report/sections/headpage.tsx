@@ -3,7 +3,7 @@ import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Head, type Label, type Spoken, type Survey } from "../data";
 import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
 import { spoken } from "../../words/speech";
-import { say } from "../words";
+import { say, translated } from "../words";
 import { called } from "../numbers";
 import { Chip } from "./chip";
 import { HeadEffect } from "./effects";
@@ -27,7 +27,7 @@ export function HeadPage({ survey, head }: { survey: Survey; head: Head }) {
         </div>
         <div class="short">
           <Places survey={survey} cell={cell} />
-          {head.distances && survey.middle && <Distances values={head.distances} middle={survey.middle} />}
+          {head.distances && survey.middle && <Distances values={head.distances} middle={survey.named.length > 1 ? survey.middle : []} />}
           <Ranks survey={survey} cell={cell} />
           <HeadEffect survey={survey} cell={cell} />
           <Alike survey={survey} cell={cell} />
@@ -54,7 +54,7 @@ function Verdict({ survey, head, label }: { survey: Survey; head: Head; label: L
         {label && (label.score === null ? <p>{label.note ? <Note says={label.note} /> : say("group_none_key")}</p> : <Evidence label={label} />)}
         <Written of={head.writes} />
         {label?.special != null && <p data-test="beside">{say("rests", { special: share(label.special), first: share(label.first), token: tokenOf("first"), sep: share(label.sep), end: tokenOf("sep") })}{label.stop !== null && say("rests_stop", { stop: share(label.stop) })}{say("stop")}</p>}
-        {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {label.stable === label.clauses ? say("stable_all") : say("stable", { n: label.stable, of: label.clauses })}</>}{label.note && <> <Note says={label.note} /></>}</p>}
+        {label && label.score !== null && <p class="quiet small">{say("held_out")}{label.stable !== null && <> {say(label.stable === label.clauses ? "stable_all" : label.stable ? "stable" : "stable_none", { n: label.stable, of: label.clauses })}</>}{label.note && <> <Note says={label.note} /></>}</p>}
       </div>
       {label && label.score !== null && (
         <figure><Score of={label} axis /><figcaption class="pre">{say("figure_key")}</figcaption></figure>
@@ -85,6 +85,7 @@ function Evidence({ label }: { label: Label }) {
 
 function Alike({ survey, cell }: { survey: Survey; cell: number }) {
   const alike = survey.nearest?.[cell];
+  if (survey.named.length < 2) return null;
   if (!survey.nearest) return <section><h2>{say("heads_alike")}</h2><p class="quiet small">{say("no_alike")}</p></section>;
   if (!alike?.length) return null;
   return (
@@ -115,7 +116,7 @@ function Numbers({ survey, cell }: { survey: Survey; cell: number }) {
           <caption class="quiet small"><span>{say("numbers_of")}</span></caption>
           <thead><tr><th scope="col">{say("statistic")}</th>{FIELDS.map((field) => <th key={field} scope="col">{fieldName(field)}</th>)}</tr></thead>
           <tbody>{survey.statistics.map((row) => (
-            <tr key={row.name}><th scope="row" title={row.meaning}>{called(row)}</th>{FIELDS.map((field) => <td key={field}>{rounded(row[field][cell])}</td>)}</tr>
+            <tr key={row.name}><th scope="row" title={translated(row.meaning)}>{called(row)}</th>{FIELDS.map((field) => <td key={field}>{rounded(row[field][cell])}</td>)}</tr>
           ))}</tbody>
         </table>
       </div>

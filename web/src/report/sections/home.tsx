@@ -3,7 +3,7 @@ import { count } from "../../words/numbers";
 import type { Label, Survey } from "../data";
 import { isStrong, isWeak } from "../kinds";
 import { group, wanted } from "../state";
-import { counted, say, told, type Word } from "../words";
+import { counted, say, told, translated, type Word } from "../words";
 import { Definitions } from "./definitions";
 import { MostFelt, Removal } from "./effects";
 import { Figures } from "./figures";
@@ -12,7 +12,7 @@ import { Grid } from "./grid";
 import { Made } from "./made";
 import { Refused } from "./refused";
 import { SyntaxTable } from "./relations";
-import { StandingHeads } from "./standing";
+import { StandingHeads, unmeasured } from "./standing";
 import { Story } from "./story";
 import { HeadsTable } from "./table";
 
@@ -38,7 +38,7 @@ function Contents({ survey }: { survey: Survey }) {
   const { labels, syntax, effects } = survey;
   const sections: [id: string, word: Word, there: unknown][] = [
     ["grid", "every_head", true], ["kinds", "kinds", labels], ["felt", "felt", effects], ["table", "table", true], ["syntax", "syntax_home", syntax?.length],
-    ["removal", "removal", effects?.removal.length], ["standing", "standing", true], ["figures", "figures", true], ["made", "made", true],
+    ["removal", "removal", effects?.removal.length], ["standing", "standing", survey.standing.length || unmeasured(survey).length], ["figures", "figures", true], ["made", "made", true],
   ];
   return (
     <nav class="contents" aria-label={say("contents")}>
@@ -60,7 +60,7 @@ export function Home({ survey }: { survey: Survey }) {
         <p class="trouble" data-test="refusals">
           {counted("refused", refused.count, {
             n: count(refused.count), all: count(counts.documents + refused.count),
-            reasons: refused.reasons.map(([reason, n]) => `${count(n)} ${reason}`).join(", "),
+            reasons: refused.reasons.map(([reason, n]) => say("reason", { n: count(n), reason: translated(reason) })).join(", "),
           })}{" "}
           {refused.documents.length > 0 && <button class="plain" onClick={() => document.getElementById("refused")?.scrollIntoView()}>{say("refused_which")}</button>}
         </p>

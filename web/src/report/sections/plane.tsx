@@ -2,7 +2,7 @@
 import { count } from "../../words/numbers";
 import { headLabel, type Plane, type Survey } from "../data";
 import { layerShade } from "../shades";
-import { say } from "../words";
+import { say, tongueOf, translated } from "../words";
 
 /** The legend of layers on the right. */
 const KEY = 110;
@@ -14,7 +14,7 @@ export function PlaneFigure({ survey, plane }: { survey: Survey; plane: Plane })
   const key = width - 150;
   return (
     <figure>
-      <h3 lang="en">{plane.title}</h3>
+      <h3 lang={tongueOf(plane.title)}>{translated(plane.title)}</h3>
       <div class="across" role="region" aria-label={say("plane")} tabIndex={0}>
         <svg class="plane" viewBox={`0 0 ${width} ${height}`} role="img" aria-label={say("plane")} data-test="plane">
           {plane.heads.map(({ cell, leader }) => leader && <line key={cell} class="leader" x1={leader[0]} y1={leader[1]} x2={leader[2]} y2={leader[3]} />)}

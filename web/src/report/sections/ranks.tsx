@@ -3,7 +3,7 @@ import { count } from "../../words/numbers";
 import type { Statistic, Survey } from "../data";
 import { tokenOf } from "../kinds";
 import { called, figure, numbersOf } from "../numbers";
-import { say, type Word } from "../words";
+import { say, translated, type Word } from "../words";
 
 /** The median of numbers; null for none. */
 export function median(values: (number | null)[]): number | null {
@@ -23,7 +23,7 @@ const PLACES: [string, Word | null][] = [
 export function Places({ survey, cell }: { survey: Survey; cell: number }) {
   const rows = PLACES.flatMap(([name, word]) => {
     const statistic = survey.statistics.find((other) => other.name === name);
-    return statistic && statistic.mean[cell] !== null ? [{ name, word, value: statistic.mean[cell]!, middle: median(statistic.mean) }] : [];
+    return statistic && statistic.mean[cell] !== null ? [{ name, word, value: statistic.mean[cell]!, middle: survey.named.length > 1 ? median(statistic.mean) : null }] : [];
   });
   if (!rows.length) return null;
   return (
@@ -40,7 +40,7 @@ export function Places({ survey, cell }: { survey: Survey; cell: number }) {
           </div>
         ))}
       </dl>
-      <p class="quiet small">{say("where_key")}</p>
+      <p class="quiet small">{say("where_key")} {survey.named.length > 1 && say("median_mark")}</p>
     </section>
   );
 }
@@ -60,6 +60,7 @@ function Strip({ statistic: { mean }, cell }: { statistic: Statistic; cell: numb
 }
 
 export function Ranks({ survey, cell }: { survey: Survey; cell: number }) {
+  if (survey.named.length < 2) return null;
   const rows = numbersOf(survey).filter(({ mean }) => mean[cell] !== null);
   return (
     <section>
@@ -67,7 +68,7 @@ export function Ranks({ survey, cell }: { survey: Survey; cell: number }) {
       <table class="table ranks" data-test="ranks">
         <thead class="unseen"><tr><th scope="col">{say("statistic")}</th><td /><th scope="col">{say("mean")}</th><th scope="col">{say("rank")}</th></tr></thead>
         <tbody>{rows.map((row) => (
-          <tr key={row.name}><th scope="row" title={row.meaning}>{called(row)}</th><td><Strip statistic={row} cell={cell} /></td><td>{figure(row.name, row.mean[cell])}</td><td class="quiet">{rankOf(row.mean, cell)}</td></tr>
+          <tr key={row.name}><th scope="row" title={translated(row.meaning)}>{called(row)}</th><td><Strip statistic={row} cell={cell} /></td><td>{figure(row.name, row.mean[cell])}</td><td class="quiet">{rankOf(row.mean, cell)}</td></tr>
         ))}</tbody>
       </table>
       <p class="quiet small">{say("ranks_key")}</p>

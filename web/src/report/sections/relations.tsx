@@ -15,6 +15,7 @@ export function arrow(ends: Ends, down: boolean): string {
 
 export function Relations({ survey, head: { cell, relations } }: { survey: Survey; head: Head }) {
   if (!relations?.length) return null;
+  const many = survey.named.length > 1;
   return (
     <section>
       <div class="row spread"><h2>{say("syntax_title")} <small>{say("syntax_of_head")}</small></h2><small class="pre">{say("figure_key")}</small></div>
@@ -22,14 +23,14 @@ export function Relations({ survey, head: { cell, relations } }: { survey: Surve
         <table class="table" data-test="relations">
           <thead><tr>
             <th scope="col">{say("relation")}</th><th scope="col">{say("n")}</th><th scope="col">{say("right")}</th><th scope="col" class="figure">{say("interval_column")}</th>
-            <th scope="col">{say("offset")}</th><th scope="col">{say("best_head")}</th>
+            <th scope="col">{say("offset")}</th>{many && <th scope="col">{say("best_head")}</th>}
           </tr></thead>
           <tbody>{relations.map((row) => (
             <tr key={`${row.relation} ${row.way}`}>
               <th scope="row" title={row.relation}>{arrow(row.ends, row.way === "down")} <small>{row.relation}</small></th>
               <td>{count(row.count)}</td><td><b>{share(row.score)}</b></td><td><Score of={row} /></td>
               <td>{share(row.baseline)} <small>{signed(row.offset)}</small></td>
-              <td>{row.bestCell === cell ? say("best_of_all") : <><Chip survey={survey} cell={row.bestCell} /> <small>{share(row.bestScore)}</small></>}</td>
+              {many && <td>{row.bestCell === cell ? say("best_of_all") : <><Chip survey={survey} cell={row.bestCell} /> <small>{share(row.bestScore)}</small></>}</td>}
             </tr>
           ))}</tbody>
         </table>

@@ -24,7 +24,7 @@ export function Distances({ values, middle }: { values: Numbers; middle: Numbers
         <line class="rule" x1={0} x2={WIDTH} y1={HEIGHT} y2={HEIGHT} />
         {ticks.map(([at, text]) => <text key={at} class={`tick${at === 0 ? " start" : at === values.length - 1 ? " end" : ""}`} x={at === 0 ? 0 : at === values.length - 1 ? WIDTH : (at + 0.5) * step} y={HEIGHT + 12}>{text}</text>)}
       </svg>
-      <p class="quiet small">{say("by_distance_key")}</p>
+      <p class="quiet small">{say("by_distance_key")} {middle.length > 0 && say("median_line")}</p>
     </section>
   );
 }
