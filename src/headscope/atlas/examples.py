@@ -23,7 +23,7 @@ from headscope.errors import InputError
 from headscope.heads.windows import Window
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.plan.stacks import Stack
-from headscope.results.schemas import Example, LineRow, columns, table_of
+from headscope.results.schemas import Example, LineRow, table_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
