@@ -37,7 +37,7 @@ def data_of(path: Path) -> dict[str, Any]:
 
 def test_every_text_of_the_data_has_its_languages(tmp_path: Path) -> None:
     words = site_words()
-    texts = {text for of in CATALOG.values() for text in (of.described, of.unit, of.most, of.least) if text}
+    texts = {text for of in CATALOG.values() for text in (of.described, of.unit, *of.most[:1], *of.least[:1])}
     texts |= {text for title, axis, _, panels in FIGURES for text in (title, axis, *panels.values())}
     texts |= {str(Readout(kind)) for kind in ("loss", "class", "embedding", "embedding_distance")}
     sources = "".join(
@@ -107,7 +107,7 @@ def test_only_heads_that_look_ahead_are_said_to(
     found: Any = SimpleNamespace(measure=lambda *_: values, layers=(0, 1), across=(0, 1))
     listed = {one.says: [value for *_, value in one.heads] for one in extremes(found, "offset")}
     statistic = CATALOG["offset"]
-    assert listed == {says: heads for says, heads in ((statistic.most, ahead), (statistic.least, back)) if heads}
+    assert listed == {says[0]: heads for says, heads in ((statistic.most, ahead), (statistic.least, back)) if heads}
 
 
 def test_the_heads_most_alike_are_the_nearest(tmp_path: Path) -> None:

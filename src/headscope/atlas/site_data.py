@@ -114,7 +114,7 @@ def extremes(survey: Survey, statistic: str) -> list[Extreme]:
             (survey.layers[int(places[at][0])], survey.across[int(places[at][1])], float(values[at])) for at in order
         )
         low, high = (float(survey.measure(statistic, field)[first]) for field in ("q25", "q75"))
-        sentences.append(Extreme(says, heads, low, high, float(np.median(values))))
+        sentences.append(Extreme(says[0], heads, low, high, float(np.median(values))))
     return sentences
 
 

@@ -30,14 +30,17 @@ class Statistic(Measure):
             more about tokens than the page knows of them; otherwise empty.
         cell: for a statistic that is one weight of a row: the distance of its key from the query.
         mass: for a statistic that is a sum of weights: the keys' role, a field of `Roles`.
-        most, least: predicates for the heads with the highest and the lowest number; empty if that end says nothing.
+        most, least: predicates for the heads with the highest and the lowest number, in each of LANGUAGES (after
+            “{head} ”, “{head} は”, “{head} ”); empty if that end says nothing.
+        meanings: the meaning in the other languages.
     """
 
     needs: str = ""
     cell: int | None = None
     mass: str = ""
-    most: str = ""
-    least: str = ""
+    most: tuple[str, ...] = ()
+    least: tuple[str, ...] = ()
+    meanings: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """The fields that the page and the report need, for JSON."""
@@ -54,11 +57,15 @@ CATALOG: Mapping[str, Statistic] = {
             "entropy of a query's weights, in nats (1 nat is 1.44 bits)",
             "H_i = - sum_j p_ij log p_ij",
             "Shannon 1948; over heads: Clark et al. 2019, 3.3",
+            meanings=(
+                "クエリの重みのエントロピー、単位はナット（1 ナットは 1.44 ビット）",
+                "查询权重的熵，单位为奈特（1 奈特为 1.44 比特）",
+            ),
             unit="nats",
             units=("nats", "ナット", "奈特"),
             high=None,
-            most="spreads its weight widest",
-            least="is the most focused",
+            most=("spreads its weight widest", "重みを最も広く分散させる", "权重分布最广"),
+            least=("is the most focused", "最も集中している", "最为集中"),
         ),
         Statistic(
             "normalised_entropy",
@@ -66,9 +73,21 @@ CATALOG: Mapping[str, Statistic] = {
             "entropy / log of the number of keys that the mask allows: 1 where all weigh the same",
             "H_i / log n_i, n_i the number of keys that the mask allows query i",
             "Pielou 1966 (evenness)",
+            meanings=(
+                "エントロピー / マスクが許すキーの数の対数。すべての重みが等しいとき 1",
+                "熵 / 掩码允许的键数的对数；权重全部相同时为 1",
+            ),
             unit="0 to 1",
-            most="comes nearest to the same weight for every key",
-            least="is the most focused for the keys that it may look at",
+            most=(
+                "comes nearest to the same weight for every key",
+                "すべてのキーへの重みが最も均等に近い",
+                "对各个键的权重最接近均等",
+            ),
+            least=(
+                "is the most focused for the keys that it may look at",
+                "見ることのできるキーの数に対して最も集中している",
+                "相对于可看的键数最为集中",
+            ),
         ),
         Statistic(
             "effective_tokens",
@@ -76,11 +95,12 @@ CATALOG: Mapping[str, Statistic] = {
             "effective number of attended tokens, 1 / sum of squared weights",
             "1 / sum_j p_ij^2 = exp(Renyi entropy of order 2), 1 to n_i",
             "Renyi 1961; Hill 1973, N_2",
+            meanings=("実効的に見ているトークンの数、1 / 重みの二乗和", "有效关注的词元数，1 / 权重平方和"),
             unit="tokens",
             units=TOKENS,
             high=None,
-            most="looks at the most tokens at once",
-            least="looks at the fewest tokens at once",
+            most=("looks at the most tokens at once", "同時に見るトークンが最も多い", "同时看的词元最多"),
+            least=("looks at the fewest tokens at once", "同時に見るトークンが最も少ない", "同时看的词元最少"),
         ),
         Statistic(
             "strongest",
@@ -88,7 +108,8 @@ CATALOG: Mapping[str, Statistic] = {
             "the largest weight",
             "max_j p_ij",
             "-",
-            most="holds most to one token at a time",
+            meanings=("最大の重み", "最大的权重"),
+            most=("holds most to one token at a time", "毎回 1 つのトークンに最も集中する", "每次最集中于一个词元"),
         ),
         Statistic(
             "confidence",
@@ -96,8 +117,13 @@ CATALOG: Mapping[str, Statistic] = {
             "the largest weight on a token that is not special",
             "max of p_ij over keys j that are not special",
             "over heads: Voita et al. 2019 (there without the end-of-sentence token alone)",
+            meanings=("特殊トークンでないトークンへの最大の重み", "非特殊词元上的最大权重"),
             needs="tokens",
-            most="holds most to one token of the text at a time",
+            most=(
+                "holds most to one token of the text at a time",
+                "毎回テキスト中の 1 つのトークンに最も集中する",
+                "每次最集中于文本中的一个词元",
+            ),
         ),
         Statistic(
             "previous",
@@ -105,9 +131,10 @@ CATALOG: Mapping[str, Statistic] = {
             "weight on the token before",
             "p_i,i-1",
             "Clark et al. 2019, 3.1",
+            meanings=("直前のトークンへの重み", "前一个词元上的权重"),
             needs="order",
             cell=-1,
-            most="looks most at the token before",
+            most=("looks most at the token before", "直前のトークンを最も強く見る", "最关注前一个词元"),
         ),
         Statistic(
             "next",
@@ -115,9 +142,10 @@ CATALOG: Mapping[str, Statistic] = {
             "weight on the token after",
             "p_i,i+1",
             "Clark et al. 2019, 3.1",
+            meanings=("直後のトークンへの重み", "后一个词元上的权重"),
             needs="order",
             cell=1,
-            most="looks most at the token after",
+            most=("looks most at the token after", "直後のトークンを最も強く見る", "最关注后一个词元"),
         ),
         Statistic(
             "same",
@@ -125,9 +153,10 @@ CATALOG: Mapping[str, Statistic] = {
             "weight on the token itself",
             "p_ii",
             "Clark et al. 2019, 3.1",
+            meanings=("トークン自身への重み", "词元自身上的权重"),
             needs="order",
             cell=0,
-            most="looks most at the token itself",
+            most=("looks most at the token itself", "トークン自身を最も強く見る", "最关注词元自身"),
         ),
         Statistic(
             "first",
@@ -135,7 +164,8 @@ CATALOG: Mapping[str, Statistic] = {
             "weight on the first token",
             "p_i0",
             "Xiao et al. 2024 (attention sinks)",
-            most="looks most at the first token",
+            meanings=("先頭のトークンへの重み", "首个词元上的权重"),
+            most=("looks most at the first token", "先頭のトークンを最も強く見る", "最关注首个词元"),
         ),
         Statistic(
             "cls",
@@ -143,8 +173,9 @@ CATALOG: Mapping[str, Statistic] = {
             "weight on [CLS]",
             "sum of p_ij over keys j that are [CLS], <s>, …",
             "Clark et al. 2019, 3.2",
+            meanings=("[CLS] への重み", "[CLS] 上的权重"),
             mass="cls",
-            most="looks most at [CLS]",
+            most=("looks most at [CLS]", "[CLS] を最も強く見る", "最关注 [CLS]"),
         ),
         Statistic(
             "sep",
@@ -152,8 +183,9 @@ CATALOG: Mapping[str, Statistic] = {
             "weight on all [SEP] together",
             "sum of p_ij over keys j that are [SEP], </s>, …",
             "Clark et al. 2019, 3.2",
+            meanings=("すべての [SEP] への重みの合計", "所有 [SEP] 上的权重之和"),
             mass="sep",
-            most="looks most at [SEP]",
+            most=("looks most at [SEP]", "[SEP] を最も強く見る", "最关注 [SEP]"),
         ),
         Statistic(
             "punctuation",
@@ -161,8 +193,9 @@ CATALOG: Mapping[str, Statistic] = {
             "weight on all punctuation together",
             "sum of p_ij over keys j that are punctuation",
             "Clark et al. 2019, 3.2",
+            meanings=("すべての句読点への重みの合計", "所有标点上的权重之和"),
             mass="punctuation",
-            most="looks most at punctuation",
+            most=("looks most at punctuation", "句読点を最も強く見る", "最关注标点"),
         ),
         Statistic(
             "rarest",
@@ -170,9 +203,10 @@ CATALOG: Mapping[str, Statistic] = {
             "weight on the text's rarest word",
             "sum of p_ij over the tokens j of the rarest word: the one whose ids have the greatest sum of logarithms",
             "Voita et al. 2019 (there rare by counts)",
+            meanings=("テキスト中で最もまれな語への重み", "文本中最罕见的词上的权重"),
             needs="tokens",
             mass="rarest",
-            most="looks most at the rarest word",
+            most=("looks most at the rarest word", "最もまれな語を最も強く見る", "最关注最罕见的词"),
         ),
         Statistic(
             "other_sentence",
@@ -180,7 +214,8 @@ CATALOG: Mapping[str, Statistic] = {
             "weight of a token of one text on the other text of a pair",
             "sum of p_ij over the other text's tokens",
             "-",
-            most="looks most at the other text of a pair",
+            meanings=("対の一方のトークンから、もう一方への重み", "一句中的词元对另一句的权重"),
+            most=("looks most at the other text of a pair", "対のもう一方を最も強く見る", "最关注另一句"),
         ),
         Statistic(
             "offset",
@@ -188,13 +223,17 @@ CATALOG: Mapping[str, Statistic] = {
             "mean of key minus query, in tokens: negative where a head looks back",
             "sum_j p_ij (j - i)",
             "-",
+            meanings=(
+                "キーの位置 − クエリの位置の平均、単位はトークン。前方を見るヘッドでは負",
+                "键的位置减查询的位置的平均值，以词元计；向前看的头为负",
+            ),
             unit="tokens; negative looks back",
             units=TOKENS,
             low=None,
             high=None,
             needs="order",
-            most="looks furthest ahead on average",
-            least="looks furthest back on average",
+            most=("looks furthest ahead on average", "平均して最も後方を見る", "平均向后看得最远"),
+            least=("looks furthest back on average", "平均して最も前方を見る", "平均向前看得最远"),
         ),
         Statistic(
             "distance",
@@ -202,12 +241,13 @@ CATALOG: Mapping[str, Statistic] = {
             "mean distance between query and key, in tokens",
             "sum_j p_ij abs(j - i)",
             "Vig and Belinkov 2019",
+            meanings=("クエリとキーの距離の平均、単位はトークン", "查询与键的平均距离，以词元计"),
             unit="tokens",
             units=TOKENS,
             high=None,
             needs="order",
-            most="looks furthest away",
-            least="stays nearest",
+            most=("looks furthest away", "最も遠くを見る", "看得最远"),
+            least=("stays nearest", "最も近くを見る", "看得最近"),
         ),
         Statistic(
             "norm",
@@ -215,12 +255,16 @@ CATALOG: Mapping[str, Statistic] = {
             "sum of |weight * v W_O|: how long the vectors are that a query gathers",
             r"sum_j \|\|p_ij v_j W_O\|\|",
             "Kobayashi et al. 2020 (its norms, summed over j)",
+            meanings=(
+                "|重み * v W_O| の和。クエリが集めるベクトルの長さ",
+                "|权重 * v W_O| 之和：查询所汇集的向量的长度",
+            ),
             unit="length, as hidden states",
             units=("length", "長さ", "长度"),
             high=None,
             needs="values",
-            most="gathers the longest vectors",
-            least="gathers the shortest vectors",
+            most=("gathers the longest vectors", "集めるベクトルが最も長い", "汇集的向量最长"),
+            least=("gathers the shortest vectors", "集めるベクトルが最も短い", "汇集的向量最短"),
         ),
         Statistic(
             "norm_special",
@@ -228,9 +272,14 @@ CATALOG: Mapping[str, Statistic] = {
             "share of `norm` that comes from special tokens",
             r"sum of \|\|p_ij v_j W_O\|\| over special tokens j, divided by `norm`",
             "Kobayashi et al. 2020",
+            meanings=("`norm` のうち特殊トークンによる割合", "`norm` 中来自特殊词元的比例"),
             unit="share, 0 to 1",
             needs="values",
-            most="takes the largest share of what it gathers from special tokens",
+            most=(
+                "takes the largest share of what it gathers from special tokens",
+                "集めるもののうち特殊トークンの割合が最も大きい",
+                "汇集的内容中来自特殊词元的比例最大",
+            ),
         ),
     )
 }
