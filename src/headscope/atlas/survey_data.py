@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -93,7 +93,7 @@ def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], d
             "the survey is not finished: its manifest has complete = false", where=str(where), advice=AGAIN
         )
     files = Files.of(folder, manifest)
-    wanted = [*manifest["files"], *(part["name"] for part in manifest["parts"] if parts)]
+    wanted = named_files(manifest, ("files", "parts") if parts else ("files",))
     problems = {name: problem for name in wanted if (problem := files.checked(name)[1])}
     if problems:
         name, problem = next(iter(problems.items()))
@@ -112,10 +112,9 @@ class DamageWarning(HeadscopeWarning):
     """A file of a survey was damaged; it is made again."""
 
 
-def named_files(manifest: Mapping[str, Any]) -> list[str]:
-    """The names of the files that a manifest lists."""
-    parts = [part["name"] for part in manifest.get("parts", ())]
-    return [*manifest.get("files", ()), *manifest.get("arrays", ()), *parts]
+def named_files(manifest: Mapping[str, Any], lists: Sequence[str] = ("files", "arrays", "parts")) -> list[str]:
+    """The names of the files in these lists of a manifest."""
+    return [file["name"] if name == "parts" else file for name in lists for file in manifest.get(name, ())]
 
 
 def owner_of(manifest: Mapping[str, Any]) -> Owner:
@@ -224,5 +223,5 @@ def parse_manifest(path: Path) -> dict[str, Any]:
         raise ManifestError(f"the manifest is damaged: {problem}", path, AGAIN)
     for name in named_files(manifest):
         if not NAME.fullmatch(name):
-            raise ManifestError(f"the manifest names {brief(name)}, which is no file of a survey", path, AGAIN)
+            raise ManifestError(f"the manifest lists {brief(name)}: a survey has no such file", path, AGAIN)
     return manifest

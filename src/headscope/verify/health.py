@@ -45,10 +45,10 @@ def health(trace: Trace, model: Model) -> list[str]:
             f"every head of every layer is near-uniform (entropy above {UNIFORM:.0%} of log S): "
             "the weights look newly initialised, not trained"
         )
-    elif len(uniform := np.argwhere(shares > UNIFORM)):
-        notes.append(
-            f"near-uniform heads (layer.head): {few([f'{layer}.{head}' for layer, head in uniform], MOST_NAMES)}"
-        )
+    else:
+        uniform = [f"{layer}.{head}" for layer, head in np.argwhere(shares > UNIFORM)]
+        if uniform:
+            notes.append(f"near-uniform heads (layer.head): {few(uniform, MOST_NAMES)}")
     return notes
 
 

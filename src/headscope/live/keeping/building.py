@@ -288,17 +288,13 @@ class TraceBuilder(Consumer):
 
     def build(self, forward: Forward, groups: list[Group]) -> list[Trace]:
         """The traces of one forward pass, ordered by row and, within a row, by stack; none of queries all padding."""
-        rows = max(len(group.rows) for group in groups)
+        rows = [(row, group) for row in range(max(len(group.rows) for group in groups)) for group in groups]
+        rows = [(row, group) for row, group in rows if row < len(group.rows)]
+        padding = {(row, group.sequences) for row, group in rows if group.is_padding(row)}
         return [
             self._trace(forward, group, row, self.naming.keys(forward, group, row))
-            for row in range(rows)
-            for group in groups
-            if row < len(group.rows)
-            and not any(
-                other.is_padding(row)
-                for other in groups
-                if (other.turn, *other.sizes[:2]) == (group.turn, *group.sizes[:2])
-            )
+            for row, group in rows
+            if (row, group.sequences) not in padding
         ]
 
     def check_selection(self) -> None:

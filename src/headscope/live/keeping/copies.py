@@ -94,6 +94,11 @@ class Group:
         """Identifies the sequence across forward passes: the stack, and which call of its transformer this is."""
         return self.stack, self.turn
 
+    @property
+    def sequences(self) -> tuple[int, int, int]:
+        """Identifies the sequences within a forward pass: which call of its transformer, how many, how many queries."""
+        return self.turn, *self.sizes[:2]
+
     def holds(self, call: Call) -> bool:
         """Return True if a call has no token that this group's first call took for padding."""
         return all(
@@ -102,7 +107,7 @@ class Group:
         )
 
     def is_padding(self, row: int) -> bool:
-        """Return True if all queries of a row are padding at its end, which is no key that is kept."""
+        """Return True if all queries of a row are padding at its end, and none of them is kept as a key."""
         kept = self.keys_kept[row]
         return self.own and kept is not None and not kept[-1] and self.queries_kept[row] is None
 
