@@ -531,7 +531,7 @@ def test_opening_needs_no_numpy_and_reading_no_torch(tmp_path: Path) -> None:
         "import sys, headscope.checkpoint.tokenizer; from headscope.checkpoint import open_checkpoint\n"
         f"checkpoint = open_checkpoint({str(folder)!r}); checkpoint.fingerprint(); checkpoint.file('vocab.txt')\n"
         f"pickled = open_checkpoint({str(tmp_path / 'pickled')!r})\n"
-        "heavy = 'numpy torch transformers huggingface_hub safetensors tokenizers fugashi pickle zipfile'\n"
+        "heavy = 'numpy torch transformers huggingface_hub safetensors tokenizers fugashi pickle'\n"
         "early = [name for name in heavy.split() if name in sys.modules]\n"
         "print(early, pickled.read('base').sum(), 'torch' in sys.modules)"
     )
