@@ -203,7 +203,7 @@ def _replace(target: Path, status: os.stat_result | None, content: Iterable[byte
 def sealed(data: bytes) -> bytes:
     """A file's bytes, with their hash instead of the last BLANK."""
     at = data.rindex(BLANK)
-    return data[:at] + MARK + hashlib.sha256(data).hexdigest().encode() + data[at + len(BLANK) :]
+    return data[:at] + _seal_at(data, at) + data[at + len(BLANK) :]
 
 
 def fault(data: bytes) -> str | None:
@@ -213,10 +213,16 @@ def fault(data: bytes) -> str | None:
     at = data.rfind(MARK)
     if at < 0:
         return "the hash written with it is missing"
-    blank = data[:at] + BLANK + data[at + len(BLANK) :]
-    if len(blank) == len(data) and sealed(blank) == data:
+    if data[at : at + len(BLANK)] == _seal_at(data, at):
         return None
     return "its bytes do not match the hash written with them"
+
+
+def _seal_at(data: bytes, at: int) -> bytes:
+    hashed, whole = hashlib.sha256(), memoryview(data)
+    for part in (whole[:at], BLANK, whole[at + len(BLANK) :]):
+        hashed.update(part)
+    return MARK + hashed.hexdigest().encode()
 
 
 def label_of(data: bytes) -> str:

@@ -183,16 +183,6 @@ def mutate_header(rng: random.Random, data: bytes, others: list[bytes]) -> bytes
     return len(header).to_bytes(8, "little") + header + data[8 + length :]
 
 
-def mutate_about(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """The same of the JSON inside a trace's metadata; the arrays stay right."""
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    about = mutate_json(rng, header["__metadata__"]["headscope"].encode(), others)
-    header["__metadata__"]["headscope"] = about.decode("utf-8", "surrogatepass")
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data[8 + length :]
-
-
 def mutate_archive(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
     """The bytes of one entry of a zip archive; its checksum stays right, so that the pickle is reached."""
     changed = io.BytesIO()

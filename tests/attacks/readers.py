@@ -416,7 +416,7 @@ READERS: dict[str, Reader] = {
     "modules.json": Reader(modules_files, BYTES_AND_JSON, in_file("modules.json", read_sentence)),
     "trace": Reader(
         trace_files,
-        (ways.mutate_bytes, ways.mutate_header, ways.mutate_about, ways.mutate_about),
+        (ways.mutate_bytes, ways.mutate_header),
         in_file("t.safetensors", read_trace),
     ),
     "survey manifest": Reader(

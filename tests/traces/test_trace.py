@@ -6,6 +6,7 @@ import json
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from safetensors.numpy import load_file, save_file
 import headscope as hs
 from by_hand import axis_of, by_definition, some_heads
 from headscope.attention.scores import Mask, attend
+from headscope.checkpoint.safetensors_header import safetensors_bytes
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
+from headscope.files import BLANK, sealed
 from headscope.results.arrays import Named
 from headscope.results.lazy_maps import LazyMap
 from headscope.traces import LayerRecord, Trace, load
@@ -182,67 +185,54 @@ def test_a_damaged_file_raises_a_clear_error(tmp_path: Path, trace: Trace, kind:
     assert refused.value.advice
 
 
-Change = Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_any_damage_is_noticed(tmp_path: Path, trace: Trace, dtype: str) -> None:
+    path = trace.save(tmp_path / "t.safetensors", dtype=dtype)
+    whole, chosen = path.read_bytes(), np.random.default_rng(0)
+    begin = 8 + int.from_bytes(whole[:8], "little")
+    places = [*chosen.integers(0, begin, 60), *chosen.integers(begin, len(whole), 60)]
+    for at in places:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << int(chosen.integers(8))]) + whole[at + 1 :])
+        with pytest.raises(TraceError) as refused:
+            hs.load(path)
+        assert refused.value.where == str(path)
+        assert refused.value.advice
+    path.write_bytes(whole)
+    assert repr(hs.load(path)) == repr(trace)
 
-CUT = {"row": 1, "queries": [*range(2, 13)], "keys": [*range(2, 13)], "sizes": [13, 13]}
-"""Where eleven tokens stand in a batch."""
-HOSTILE: dict[str, tuple[Change, str]] = {
-    "scale": (lambda about, _: about["layers"][0].update(scale=float("nan")), "the scale of layer 0 is nan"),
-    "text for a number": (lambda about, _: about["layers"][0].update(scale="inf"), "expected float or int, got 'inf'"),
-    "text for a flag": (lambda about, _: about["layers"][0].update(causal="no"), "expected bool, got 'no'"),
-    "window": (lambda about, _: about["layers"][0].update(window=[1.5, 2]), "expected int or NoneType, got 1.5"),
-    "window without end": (lambda about, _: about["layers"][0].update(window=[10**30, None]), "64 bits"),
-    "ids": (lambda about, _: about["queries"]["ids"].__setitem__(0, float("inf")), "expected int, got inf"),
-    "tokens": (lambda about, _: about["queries"]["tokens"].__setitem__(0, None), "expected str, got None"),
-    "outputs": (lambda about, _: about.update(outputs=[]), "expected dict, got"),
-    "dims": (lambda about, _: about["outputs"]["last_hidden_state"].update(dims=["tokens"]), "1 dims"),
-    "the same layer twice": (lambda about, _: about["layers"][0].update(number=1), "numbered 1, 1, 2"),
-    "the same head twice": (lambda about, _: about["layers"][0].update(numbers=[1, 1, 2, 3]), "numbers 1, 1, 2, 3"),
-    "no layer": (lambda about, _: about.update(layers=[]), "there is no layer"),
-    "newer version": (lambda about, _: about.update(version=3), "format version 3"),
-    "tensor missing": (lambda _, t: t.pop("layers.1.k"), "there is no 'layers.1.k'"),
-    "tokens disagree": (lambda about, _: about["queries"]["tokens"].pop(), "a token axis differ in length"),
-    "fewer tokens": (lambda about, _: [of.pop() for of in about["queries"].values()], "11 keys for 10 and 10 tokens"),
-    "layers are no list": (lambda about, _: about.update(layers=5), "'int' object is not iterable"),
-    "lse of other tokens": (lambda _, t: t.update({"layers.0.lse": t["layers.0.lse"][:, 1:]}), r"lse \(4, 10\)"),
-    "k of another width": (lambda _, t: t.update({"layers.0.k": t["layers.0.k"][..., 1:]}), r"k \(4, 11, 7\)"),
-    "three key heads": (lambda _, t: t.update({"layers.0.k": t["layers.0.k"][1:]}), r"k \(3, 11, 8\)"),
-    "v of other tokens": (lambda _, t: t.update({"layers.0.v": t["layers.0.v"][:, 1:]}), r"v \(4, 10, 8\)"),
-    "whole numbers": (lambda _, t: t.update({"layers.0.q": t["layers.0.q"].astype("i4")}), "q is int32"),
-    "mask": (lambda _, t: t.update({"layers.0.mask.keys": np.ones(5, bool)}), r"\(5,\) for 11 keys"),
-    "mask of numbers": (lambda _, t: t.update({"layers.0.mask.keys": np.ones(11, "f4")}), "not BOOL"),
-    "bias": (lambda _, t: t.update({"layers.0.mask.bias": np.ones((2, 11, 11), "f4")}), r"bias \(2, 11, 11\)"),
-    **{
-        f"swapped: {swapped}": (lambda about, _, to=swapped: about.update(swapped=to), "missing or invalid part")
-        for swapped in ([[0, 1, "banana"]], [[0, 1, "zero"]], [[0, "uniform"]], [[0, 1, 2]], "x", [3])
-    },
-    **{
-        f"cut: {wrong}": (
-            lambda about, _, to=wrong: about.update(cut={**CUT, **to}),
-            r"positions|expected (int|list), got",
-        )
-        for wrong in (
-            *({"row": -1}, {"row": "1"}, {"queries": [0]}, {"queries": [*range(10), 9]}, {"keys": [*range(3, 14)]}),
-            *({"sizes": [5, 5]}, {"sizes": None}),
-        )
-    },
+
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, trace: Trace) -> None:
+    path = trace.save(tmp_path / "t.safetensors")
+    raw = path.read_bytes()
+    tensors, begin = load_file(path), 8 + int.from_bytes(raw[:8], "little")
+    about = json.loads(json.loads(raw[8:begin])["__metadata__"]["headscope"])
+    metadata = {"headscope": json.dumps({**about, "version": 3}), "seal": BLANK.decode()}
+    path.write_bytes(sealed(safetensors_bytes(tensors, metadata)))
+    with pytest.raises(TraceError, match="format version 3"):
+        hs.load(path)
+
+
+MISFITS: dict[str, tuple[dict[str, Any], str]] = {
+    "lse of other tokens": ({"lse": np.zeros((4, 10))}, r"lse \(4, 10\)"),
+    "k of another width": ({"k": np.zeros((4, 11, 7), "f4")}, r"k \(4, 11, 7\)"),
+    "three key heads": ({"k": np.zeros((3, 11, 8), "f4")}, r"k \(3, 11, 8\)"),
+    "v of other tokens": ({"v": np.zeros((4, 10, 8), "f4")}, r"v \(4, 10, 8\)"),
+    "q of fewer tokens": ({"q": np.zeros((4, 10, 8), "f4")}, "10 queries and 11 keys for 11 and 11 tokens"),
+    "mask": ({"mask": Mask(keys=np.ones(5, bool))}, r"\(5,\) for 11 keys"),
+    "bias": ({"mask": Mask(bias=np.ones((2, 11, 11), "f4"))}, r"bias \(2, 11, 11\)"),
+    "the same layer twice": ({"number": 1}, "numbered 1, 1, 2"),
+    "the same head twice": ({"numbers": (1, 1, 2, 3)}, "numbers 1, 1, 2, 3"),
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_numbers_are_refused_where_the_file_is_read(tmp_path: Path, trace: Trace, kind: str) -> None:
-    change, message = HOSTILE[kind]
-    path = trace.save(tmp_path / "t.safetensors")
-    raw, tensors = path.read_bytes(), dict(load_file(path))
-    length = int.from_bytes(raw[:8], "little")
-    about = json.loads(json.loads(raw[8 : 8 + length])["__metadata__"]["headscope"])
-    change(about, tensors)
-    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    save_file(tensors, path, metadata={"headscope": json.dumps(about)})
-    with pytest.raises(TraceError, match=message) as refused:
-        hs.load(path)
-    assert refused.value.where.startswith(str(path))
-    assert refused.value.advice
+@pytest.mark.parametrize("kind", MISFITS)
+def test_layers_that_do_not_fit_their_tokens_are_refused(trace: Trace, kind: str) -> None:
+    change, message = MISFITS[kind]
+    first, *others = trace.layers
+    with pytest.raises(TraceError, match=message):
+        trace.replaced(layers=[replace(first, **change), *others])
+    with pytest.raises(TraceError, match="there is no layer"):
+        trace.replaced(layers=[])
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -60,14 +60,7 @@ def read_entries_and_metadata(source: Source) -> tuple[dict[str, TensorEntry], d
 
 
 def safetensors_bytes(tensors: Mapping[str, Shaped[np.ndarray, "..."]], metadata: Mapping[str, str]) -> bytes:
-    """The bytes of a safetensors file."""
-    return b"".join(safetensors_parts(tensors, metadata))
-
-
-def safetensors_parts(
-    tensors: Mapping[str, Shaped[np.ndarray, "..."]], metadata: Mapping[str, str]
-) -> tuple[bytes | memoryview, ...]:
-    """Parts of the bytes of a safetensors file, the same for the same contents: its library shuffles the metadata."""
+    """The bytes of a safetensors file, the same for the same contents: its library shuffles the metadata."""
     import numpy as np
     from safetensors.numpy import save
 
@@ -76,7 +69,7 @@ def safetensors_parts(
     header = {**json.loads(data[8:begin]), "__metadata__": metadata}
     packed = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     packed += b" " * (-len(packed) % 8)
-    return len(packed).to_bytes(8, "little"), packed, memoryview(data)[begin:]
+    return b"".join((len(packed).to_bytes(8, "little"), packed, memoryview(data)[begin:]))
 
 
 def read_metadata(source: Source) -> dict[str, str]:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention.patterns import GIVEN, is_named
 from headscope.attention.scores import Mask
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.entry import read_tensor
 from headscope.checkpoint.formats import TRACE_FORMAT
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, parse_object, written
 from headscope.checkpoint.raw_files import LocalFile
-from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_parts
+from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_bytes
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
-from headscope.files import write_atomically
+from headscope.files import BLANK, fault, sealed, write_atomically
 from headscope.results.arrays import Named
 from headscope.results.tokens import TokenAxis
 from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, kept_outputs
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """The newest format. Traces without score terms are written in version 1, which older readers know."""
-NoneType = type(None)
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
 
 
@@ -52,7 +48,7 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
             where=str(path),
             advice="trace a shorter text",
         )
-    write_atomically(path, *safetensors_parts(tensors, header))
+    write_atomically(path, sealed(safetensors_bytes(tensors, {**header, "seal": BLANK.decode()})))
     return path
 
 
@@ -151,15 +147,6 @@ def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> 
         )
     try:
         trace = _unpack(about, tensors, model)
-    except TraceError as error:
-        raise TraceError(error.found, where=f"{where}, {error.where}", advice=error.advice) from error
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        found = f"there is no {error}" if isinstance(error, KeyError) else str(error)
-        raise TraceError(
-            f"the trace has a missing or invalid part: {found}",
-            where=where,
-            advice="the file is damaged: create the trace again",
-        ) from error
     except MemoryError as error:
         raise _too_large(path) from error
     fingerprint = getattr(model, "fingerprint", "")
@@ -215,6 +202,7 @@ def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[st
         about = parse_object(metadata.get("headscope", ""), unique=False)
         if about.get("format") != TRACE_FORMAT:
             raise JsonError(f"its format is {brief(about.get('format'))}")
+        damage = fault(source.read(0, source.size))
         tensors = {name: np.array(read_tensor(source, entry, None, None)) for name, entry in entries.items()}
     except (CheckpointError, UnsupportedError, JsonError) as error:
         raise TraceError(
@@ -224,7 +212,9 @@ def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[st
         ) from error
     except MemoryError as error:
         raise _too_large(path) from error
-    return tensors, about
+    if damage is not None:
+        raise TraceError(f"the trace is damaged: {damage}", where=str(path), advice="create the trace again")
+    return tensors, _frozen(about)
 
 
 def _too_large(path: Path) -> TraceError:
@@ -236,134 +226,45 @@ def _too_large(path: Path) -> TraceError:
 
 
 def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: ModelWeights | None) -> Trace:
-    def optional(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."] | None:
-        tensor = tensors.get(name)
-        if tensor is not None and tensor.dtype.kind != "f":
-            raise TypeError(f"{name} is {tensor.dtype}, not F32 or F16")
-        return tensor if tensor is None or tensor.dtype == keep else tensor.astype(np.float32)
-
-    def needed(name: str, keep: type | None = None) -> Shaped[np.ndarray, "..."]:
-        tensor = optional(name, keep)
-        if tensor is None:
-            raise KeyError(name)
-        return tensor
+    def tensor(name: str) -> Any:
+        kept = tensors.get(name)
+        return kept.astype(np.float32) if kept is not None and kept.dtype == np.float16 else kept
 
     layers = []
     for index, layer in enumerate(about["layers"]):
         stem = f"layers.{index}"
-        keys = tensors.get(f"{stem}.mask.keys")
-        if keys is not None and keys.dtype != bool:
-            raise TypeError(f"{stem}.mask.keys is {keys.dtype}, not BOOL")
-        scale = float(_of(layer["scale"], float, int))
-        if not math.isfinite(scale):
-            raise ValueError(f"the scale of layer {index} is {scale}")
+        keys, bias = tensor(f"{stem}.mask.keys"), tensor(f"{stem}.mask.bias")
+        tables = {name: tensor(f"{stem}.terms.{name}") for name in ("buckets", *TABLES)}
         layers.append(
             LayerRecord(
-                q=needed(f"{stem}.q"),
-                k=needed(f"{stem}.k"),
-                v=optional(f"{stem}.v"),
-                lse=needed(f"{stem}.lse", keep=np.float64),
-                scale=scale,
-                stage=_of(layer["stage"], str),
-                name=_of(layer.get("name", ""), str),
-                number=_of(layer.get("number"), int, NoneType),
-                numbers=None if layer.get("numbers") is None else _all(layer["numbers"], int),
-                terms=Terms(
-                    buckets=_integers(tensors, f"{stem}.terms.buckets"),
-                    **{name: optional(f"{stem}.terms.{name}") for name in TABLES},
-                    cap=None if layer.get("cap") is None else float(_of(layer["cap"], float, int)),
-                ),
-                mask=Mask(
-                    causal=_of(layer["causal"], bool),
-                    window=None if layer["window"] is None else _pair(layer["window"], int, NoneType),
-                    keys=keys,
-                    bias=optional(f"{stem}.mask.bias"),
-                ),
+                **{name: tensor(f"{stem}.{name}") for name in ("q", "k", "v", "lse")},
+                **{name: layer[name] for name in ("scale", "stage", "name", "number", "numbers")},
+                terms=Terms(**tables, cap=layer.get("cap")),
+                mask=Mask(causal=layer["causal"], window=layer["window"], keys=keys, bias=bias),
             )
         )
-    outputs = {}
-    for name, kept in _of(about["outputs"], dict).items():
-        dims, array = _all(kept["dims"], str), needed(f"outputs.{name}")
-        if len(dims) != array.ndim:
-            raise ValueError(f"outputs.{name} has the shape {array.shape} and {len(dims)} dims")
-        labels = None if kept["labels"] is None else _all(kept["labels"], str)
-        outputs[name] = Named(name, dims, array, labels)
-    queries = replace(_axis_in(about["queries"]), prompt=_of(about.get("prompt", 0), int))
-    key_axis = queries if about["keys"] is None else _axis_in(about["keys"])
+    queries = TokenAxis(**about["queries"], prompt=about.get("prompt", 0))
+    key_axis = queries if about["keys"] is None else TokenAxis(**about["keys"])
     return Trace(
-        model=_of(about["model"], str),
-        fingerprint=_of(about["fingerprint"], str),
+        **{name: about[name] for name in ("model", "fingerprint", "text", "pair", "stack", "unrecorded")},
         queries=queries,
         keys=key_axis,
         layers=layers,
-        outputs=outputs,
-        text=_of(about["text"], str, NoneType),
-        pair=_of(about["pair"], str, NoneType),
-        ablated=frozenset(_pair(place, int) for place in about["ablated"]),
-        swapped={_pair(head, int): _way_in(way) for *head, way in about.get("swapped", [])},
+        outputs={
+            name: Named(name, kept["dims"], tensor(f"outputs.{name}"), kept["labels"])
+            for name, kept in about["outputs"].items()
+        },
+        ablated=frozenset(about["ablated"]),
+        swapped={(layer, head): way for layer, head, way in about.get("swapped", ())},
         source=source,
-        stack=_of(about.get("stack", "self"), str),
-        unrecorded=_all(about.get("unrecorded", []), str),
-        cut=_cut_in(about.get("cut"), len(queries), len(key_axis)),
-        notes=_all(about.get("notes", []), str),
+        cut=Cut.none(len(queries), len(key_axis)) if about["cut"] is None else Cut(**about["cut"]),
+        notes=about.get("notes", ()),
         precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
     )
 
 
-def _way_in(way: Any) -> str:
-    if _of(way, str) not in GIVEN and (way == "zero" or not is_named(way)):
-        raise ValueError(f"a head was replaced in an unknown way: {way!r:.40}")
-    return str(way)
-
-
-def _integers(tensors: Mapping[str, np.ndarray], name: str) -> Shaped[np.ndarray, " n"] | None:
-    tensor = tensors.get(name)
-    if tensor is not None and tensor.dtype != np.int32:
-        raise TypeError(f"{name} is {tensor.dtype}, not I32")
-    return tensor
-
-
-def _cut_in(kept: Mapping[str, Any] | None, queries: int, keys: int) -> Cut:
-    if kept is None:
-        return Cut.none(queries, keys)
-    return Cut(
-        row=_of(kept["row"], int),
-        queries=_all(kept["queries"], int),
-        keys=_all(kept["keys"], int),
-        sizes=_pair(kept["sizes"], int),
-    )
-
-
-def _axis_in(kept: Mapping[str, Any]) -> TokenAxis:
-    return TokenAxis(
-        tokens=_all(kept["tokens"], str),
-        ids=_all(kept["ids"], int),
-        segments=_all(kept["segments"], int),
-        special=_all(kept["special"], bool),
-        words=_all(kept["words"], int, NoneType),
-        spans=tuple(None if span is None else _pair(span, int) for span in _of(kept["spans"], list)),
-    )
-
-
-def _of(value: Any, *kinds: type) -> Any:
-    """Return a value of the file if its type is one of `kinds`; a bool is not an int.
-
-    Raises:
-        TypeError: the value has another type, or is an int of more than 64 bits.
-    """
-    if type(value) not in kinds:
-        raise TypeError(f"expected {' or '.join(kind.__name__ for kind in kinds)}, got {repr(value)[:60]}")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise TypeError(f"expected an int of 64 bits, got {value:.3g}")
-    return value
-
-
-def _all(values: Any, *kinds: type) -> tuple[Any, ...]:
-    """Return a list of such values as a tuple."""
-    return tuple(_of(value, *kinds) for value in _of(values, list))
-
-
-def _pair(values: Any, *kinds: type) -> tuple[Any, Any]:
-    """Return a list of two such values as a tuple."""
-    first, second = _all(values, *kinds)
-    return first, second
+def _frozen(value: Any) -> Any:
+    """JSON with tuples for its lists."""
+    if isinstance(value, dict):
+        return {name: _frozen(inner) for name, inner in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from headscope.attention.scores import EVERYTHING, Mask, log_sum_exps
 from headscope.attention.terms import NO_TERMS, Terms
-from headscope.checkpoint.json_text import few
-from headscope.errors import InputError, TraceError
+from headscope.errors import InputError
 from headscope.late import Keyed
 from headscope.results.arrays import Named
 
@@ -149,17 +147,6 @@ class Cut:
     def none(cls, queries: int, keys: int) -> Cut:
         """The cut of a batch with one row and no padding."""
         return cls(0, tuple(range(queries)), tuple(range(keys)), (queries, keys))
-
-    def __post_init__(self) -> None:
-        for name, positions, size in zip(("queries", "keys"), (self.queries, self.keys), self.sizes, strict=True):
-            order = all(a < b for a, b in pairwise(positions))
-            if self.row < 0 or not order or (positions and not 0 <= positions[0] <= positions[-1] < size):
-                raise TraceError(
-                    f"expected a row from 0 on and increasing positions from 0 to {size - 1}, got row {self.row} and "
-                    f"positions {few(list(map(str, positions)), 4)}",
-                    where=f"{name} of the batch",
-                    advice="make the trace again",
-                )
 
 
 class ModelWeights(Protocol):
