@@ -527,11 +527,7 @@ def test_broken(tmp_path: Path, name: str) -> None:
 
 
 def test_bounds(tmp_path: Path) -> None:
-    """A line, a sentence and a document may only be so long."""
-    with pytest.raises(InputError, match="more than 1,048,576 bytes"):
-        documents(tmp_path, word(1, 0, form="w" * (1 << 20)) + "\n\n")
-    with pytest.raises(InputError, match=r"10,001 words; expected 1 to 10,000"):
-        documents(tmp_path, "\n".join(word(number + 1, 0) for number in range(10_001)) + "\n\n")
+    """A document may only be so long."""
     one = f"{word(1, 0, 'root')}\n\n"
     long, short = documents(tmp_path, "# newdoc\n" + one * 1000 + "# newdoc\n" + one)
     assert isinstance(long, Refused)

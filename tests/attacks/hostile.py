@@ -273,8 +273,6 @@ UNSAFE: dict[str, Make] = {
     "legacy, runs a command among keys": binary(legacy(state(tensor()), LEGACY_DATA, keys=b"\x80\x02" + RUN + b".")),
 }
 
-RECALLED = b"\x80\x02](" + b"N" * 20_000 + b"eq\0ctorch\nSize\nq\1" + b"h\1h\0\x85R" * 20_000 + b"."
-
 PICKLES: dict[str, Make] = {
     "empty": code(b""),
     "cut": code(state(tensor())[:40]),
@@ -295,8 +293,6 @@ PICKLES: dict[str, Make] = {
     "text not UTF-8": code(b"\x80\x02X\1\0\0\0\xff."),
     "long name": code(b"\x80\x02c" + b"a" * 2000 + b"\n."),
     "list as a key": code(b"\x80\x02}]Ns."),
-    "keys of one hash": code(b"\x80\x02}" + number(2**61 - 1 << 61) + b"Ns."),
-    "a long list in many calls": code(RECALLED),
     "storage with a long name": code(state(tensor(held=storage("k" * 2000)))),
     "axes without end": code(state(tensor((1,) * 65, (1,) * 65))),
     "odd dict": code(b"\x80\x02}(Nu."),

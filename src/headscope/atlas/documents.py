@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -183,15 +183,6 @@ def parts(documents: Iterable[Document | Refused], part_size: int) -> Iterator[C
 
 COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
-LONGEST_LINE = 1 << 20
-"""Bytes of a line."""
-
-MOST_WORDS = 10_000
-"""Words of a sentence."""
-
-LONGEST_RELATION = 100
-"""Characters of a relation's name."""
-
 NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 NO_WORD = re.compile(r"[1-9][0-9]{0,5}-[1-9][0-9]{0,5}|(0|[1-9][0-9]{0,5})\.[1-9][0-9]{0,5}")
 """IDs of multi-word tokens and of empty nodes."""
@@ -260,11 +251,7 @@ def _blocks(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
     """The lines of each sentence, with the number of the first; comments without a sentence are left out."""
     block: list[str] = []
     with path.open("rb") as file:
-        for number in count(1):
-            data = file.readline(LONGEST_LINE + 1)
-            if len(data) > LONGEST_LINE or len(block) > 3 * MOST_WORDS:
-                found = f"the line has more than {LONGEST_LINE:,} bytes, or the sentence more than {MOST_WORDS:,} words"
-                raise _error(found, number, name)
+        for number, data in enumerate(chain(file, [b""]), 1):
             try:
                 line = data.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
@@ -275,8 +262,6 @@ def _blocks(path: Path, name: str) -> Iterator[tuple[int, list[str]]]:
             if not all(known.startswith("#") for known in block):
                 yield number - len(block), block
             block = []
-            if not data:
-                return
 
 
 def _sentence(block: list[str], first: int, name: str) -> Sentence:
@@ -295,13 +280,13 @@ def _sentence(block: list[str], first: int, name: str) -> Sentence:
             raise _error(f"the column ID is {fields[0]!r:.40}; expected {len(rows) + 1}", number, name)
         if not NUMBER.fullmatch(fields[6]):
             raise _error(f"the column HEAD is {fields[6]!r:.40}; expected the number of a word, or 0", number, name)
-        if not fields[1].strip() or not fields[7].strip("_") or len(fields[7]) > LONGEST_RELATION:
+        if not fields[1].strip() or not fields[7].strip("_"):
             found = f"FORM is {fields[1]!r:.40}, the column DEPREL is {fields[7]!r:.40}"
             raise _error(f"the column {found}; expected a word and its relation", number, name)
         rows.append(fields)
         numbers.append(number)
-    if not rows or len(rows) > MOST_WORDS:
-        raise _error(f"the sentence has {len(rows):,} words; expected 1 to {MOST_WORDS:,}", first, name)
+    if not rows:
+        raise _error("the sentence has no words", first, name)
     heads = [int(row[6]) - 1 for row in rows]
     _check_tree(heads, numbers, name)
     columns = [tuple(row[at] for row in rows) for at in (1, 3, 7)]
