@@ -18,6 +18,7 @@ import headscope as hs
 from golden.keeping import CLOSE, KEPT, TABLES, differing, keep, page_data, plain, printed, spelled, steady
 from golden.models import MORE, OPTIONS, TEXTS
 from headscope.cli import app
+from headscope.files import BLANK, sealed
 from headscope.page.trace import page_bytes
 from making import write_safetensors
 
@@ -383,8 +384,10 @@ def with_terms() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def test_a_file_is_read_and_saved_again(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     tensors, about = without_terms() if kind == "plain" else with_terms()
     about = {"format": "headscope.trace", **about}
-    metadata = {"format": "headscope.trace", "headscope": json.dumps(about)}
-    trace = hs.load(write_safetensors(tmp_path / "trace.safetensors", tensors, metadata))
+    metadata = {"format": "headscope.trace", "headscope": json.dumps(about), "seal": BLANK.decode()}
+    path = write_safetensors(tmp_path / "trace.safetensors", tensors, metadata)
+    path.write_bytes(sealed(path.read_bytes()))
+    trace = hs.load(path)
     value: dict[str, Any] = {
         "repr": repr(trace),
         "stack": trace.stack,

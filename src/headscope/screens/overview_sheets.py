@@ -168,7 +168,7 @@ def statistic_sheet(trace: Trace, name: str) -> Sheet:
         for says, row in ((statistic.most, max), (statistic.least, min)):
             if says:
                 layer, head, value = row(measured, key=lambda row: row[2])
-                ends.append(f"Layer {layer}, head {head} {says}: {value:.3g}.")
+                ends.append(f"Layer {layer}, head {head} {says[0]}: {value:.3g}.")
     highest = max(measured, key=lambda row: row[2])[:2] if measured else None
     record: dict[str, Any] = {"statistic": name, "meaning": statistic.meaning, "unit": statistic.unit}
     return Sheet(
