@@ -1,8 +1,7 @@
 """A symbolic reader of pickles: a small stack machine that builds values and tensor descriptions, and runs no code.
 
 Names are looked up in short tables, never imported, and functions are never called; any other name raises UnsafeError.
-Time and memory are bounded by the length of the pickle: every opcode does a fixed amount of work, shared values stay
-shared, and the arguments of calls are counted.
+Every opcode does an amount of work that is bounded by the length of the pickle, and shared values stay shared.
 
 The standard pickle.Unpickler has no such bound, even if find_class is restricted: a pickle of 9 bytes that stores its
 value under memo index 2**26 (LONG_BINPUT) makes it allocate 1 GB, and so does one of 12 bytes that claims to contain
