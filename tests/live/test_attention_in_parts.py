@@ -159,7 +159,7 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
     ),
     "flex attention": (by_flex_attention, BIAS + BELOW),
 }
-OF_ROWS, OF_HEADS = "3 parts over rows of the batch", "4 parts over heads"
+OF_ROWS, OF_HEADS = "in 3 parts over rows of the batch", "in 4 parts over heads"
 NOT_JOINED: dict[str, tuple[Attend, str]] = {
     "rows": (
         lambda *qkv: torch.cat([sdpa(*(x[row : row + 1] for x in qkv), is_causal=True) for row in range(ROWS)]),
@@ -167,7 +167,7 @@ NOT_JOINED: dict[str, tuple[Attend, str]] = {
     ),
     "two rows and one": (
         lambda *qkv: torch.cat([sdpa(*(x[rows] for x in qkv)) for rows in (slice(2), slice(2, 3))]),
-        "2 parts over rows of the batch",
+        "in 2 parts over rows of the batch",
     ),
     "rows and their masks": (of_rows_and_their_masks, OF_ROWS),
     "rows in a buffer": (buffers, OF_ROWS),
@@ -230,7 +230,7 @@ def error_of(
     model: nn.Module, parts: str, where: str = r"blocks\.1 \(Attention\)", numbers: tuple[int, ...] = (0, 3)
 ) -> str:
     """The error of a model whose layers 1 and 2 attend in parts; without `strict` they are listed."""
-    message = rf"not recorded: scaled_dot_product_attention in {parts} in {where}"
+    message = rf"not recorded: scaled_dot_product_attention {parts} in {where}"
     raised = refused(message, model, IDS)
     with torch.no_grad(), capture(model, strict=False) as captured:
         model(IDS)
@@ -333,7 +333,7 @@ UNKNOWN: dict[str, Attend] = {
 
 @pytest.mark.parametrize("way", UNKNOWN)
 def test_parts_at_unknown_positions_are_reported(way: str) -> None:
-    error_of(model_of(UNKNOWN[way]), r"\d parts? at unknown positions")
+    error_of(model_of(UNKNOWN[way]), r"(in \d parts at unknown positions|over other rows than it was given)")
 
 
 class Flat(Attention):
@@ -474,6 +474,68 @@ def test_no_batch_at_all(mask: torch.Tensor) -> None:
     kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
     np.testing.assert_allclose(trace[0].weights[...], weights[kept], atol=1e-6)
     assert trace.ids == tuple(IDS[1, trace.positions].tolist())
+
+
+FOLDS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "rows first": (lambda x: x.flatten(0, 1), lambda x: x.unflatten(0, (-1, HEADS))),
+    "heads first": (lambda x: x.transpose(0, 1).flatten(0, 1), lambda x: x.unflatten(0, (HEADS, -1)).transpose(0, 1)),
+    "heads first, in pieces": (
+        lambda x: torch.cat(x.unbind(1)),
+        lambda x: torch.stack(x.chunk(HEADS), 1),
+    ),
+    "rows first, with an axis": (lambda x: x.flatten(0, 1)[:, None], lambda x: x[:, 0].unflatten(0, (-1, HEADS))),
+}
+"""Ways in which rows and heads lie on one axis, and back."""
+
+
+def folded(way: str, mask: torch.Tensor | None, **options: Any) -> Attend:
+    fold, back = FOLDS[way]
+
+    def attend(*qkv: torch.Tensor) -> torch.Tensor:
+        given = None if mask is None else mask if mask.dim() == 2 else fold(mask.expand(len(qkv[0]), -1, -1, -1))
+        return back(sdpa(*map(fold, qkv), attn_mask=given, **options))
+
+    return attend
+
+
+@pytest.mark.parametrize("mask", [FULL, BELOW, OF_HEADS_RANGES, BIAS])
+@pytest.mark.parametrize("way", FOLDS)
+def test_rows_and_heads_on_one_axis(way: str, mask: torch.Tensor) -> None:
+    """Which of them an entry of the axis is, is proven by the output projection, as well."""
+    check(model_of(folded(way, mask if mask is BIAS else mask == 0)), mask)
+    if mask is FULL:
+        check(model_of(folded(way, None)), mask)
+        check(model_of(folded(way, None, is_causal=True)), BELOW)
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("way", FOLDS)
+def test_rows_and_heads_on_one_axis_of_flex_attention(way: str) -> None:
+    fold, back = FOLDS[way]
+    by_key = torch.arange(HEADS)[:, None] * PLACES * -0.1
+
+    def attend(*qkv: torch.Tensor) -> torch.Tensor:
+        numbers = fold(by_key[None, :, None].expand(len(qkv[0]), -1, -1, -1)).view(-1, TOKENS)
+
+        def more(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return score + numbers[b, j]
+
+        found = flex_attention(*(fold(x).view(-1, 1, TOKENS, WIDTH) for x in qkv), score_mod=more)
+        return back(found if way.endswith("axis") else found[:, 0])
+
+    check(model_of(attend), by_key[:, None].expand(-1, TOKENS, -1))
+
+
+def test_rows_and_heads_on_one_axis_are_refused_where_no_projection_proves_them() -> None:
+    def scaled(*qkv: torch.Tensor) -> torch.Tensor:
+        return folded("rows first", None)(*qkv) * 2
+
+    error_of(model_of(scaled), "over other rows than it was given")
+    model = model_of(folded("rows first", None))
+    with torch.no_grad(), pytest.raises(UnsupportedError, match="attends in parts"), ablate(model, [(1, 0)]):
+        model(IDS)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,12 @@ class RawMask:
         mask = self.deferred()
         return mask if self.bias is None else replace(mask, bias=self.bias)
 
+    def changed(self, change: Callable[[Any], Any], *names: Any) -> RawMask:
+        """The same with another form of mask and bias, if it is deferred once it is read; the names tell which form."""
+        later, source = self.deferred, (*self.source, *names)
+        then = None if later is None else lambda: later().changed(change)
+        return replace(self, mask=change(self.mask), bias=change(self.bias), deferred=then, source=source)
+
     @classmethod
     def added(cls, mask: torch.Tensor | None, bias: torch.Tensor | None = None) -> RawMask:
         """The mask of a model that adds it to the scores whatever its type: booleans as 0 and 1."""

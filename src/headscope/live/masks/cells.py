@@ -75,11 +75,12 @@ class Cells:
         """Return True if any cell is not 0."""
         return any(bool(block.any()) for _, block in self.blocks())
 
-    def transpose(self, *_: int) -> Cells:
-        """The same maps with the rows of the batch as heads, and heads as rows, as a tensor's `transpose(0, 1)`."""
-        batch, heads, *sizes = self.shape
+    def unfolded(self, rows: int, *, heads_first: bool) -> Cells:
+        """The same maps, whose first axis has the heads of each row, one after another, or the rows of each head."""
+        heads = len(self) // rows
 
-        def compute(rows: torch.Tensor, heads: torch.Tensor, *places: torch.Tensor) -> torch.Tensor:
-            return self.compute(heads, rows, *places).transpose(0, 1)
+        def compute(row: torch.Tensor, head: torch.Tensor, *places: torch.Tensor) -> torch.Tensor:
+            first = head * rows + row if heads_first else row * heads + head
+            return self.compute(first, torch.zeros_like(row), *places).transpose(0, 1)
 
-        return replace(self, compute=compute, shape=(heads, batch, *sizes))
+        return replace(self, compute=compute, shape=(rows, heads, *self.shape[2:]))

@@ -121,20 +121,27 @@ class Ran:
         changes |= {name: copied(getattr(self, name)) for name in ("query", "context", "returned", "weights")}
         return replace(self, **changes, extents=self.extents or tuple(Extent.of(x) for x in (self.key, self.value)))
 
-    def with_heads_first(self) -> Ran:
-        """The same call without a batch: its first axis is that of the heads."""
-        changes: dict[str, Any] = {name: _swapped(getattr(self.raw, name)) for name in ("mask", "bias")}
-        changes = {"raw": replace(self.raw, **changes)}
-        changes |= {name: _swapped(getattr(self, name)) for name in ("query", "key", "value", "weights")}
-        changes |= {name: getattr(self, name).transpose(0, 2) for name in ("context", "returned")}
+    def unfolded(self, rows: int, *, heads_first: bool) -> Ran:
+        """The same call, whose first axis has the heads of each row, one after another, or the rows of each head."""
+
+        def apart(x: Any) -> Any:
+            if not isinstance(x, (torch.Tensor, Cells, np.ndarray)) or len(x) == 1:
+                return x
+            if isinstance(x, Cells):
+                return x.unfolded(rows, heads_first=heads_first)
+            sizes = (-1, rows) if heads_first else (rows, -1)
+            x = x.reshape(*sizes, *x.shape[2:])
+            return x.swapaxes(0, 1) if heads_first else x
+
+        changes: dict[str, Any] = {"raw": self.raw.changed(apart, rows, heads_first)}
+        changes |= {name: apart(getattr(self, name)) for name in ("query", "key", "value", "weights")}
+        for name in ("context", "returned"):
+            changes[name] = apart(getattr(self, name).transpose(1, 2)).transpose(1, 2)
+        whole = [None if x is None else np.broadcast_to(x, (len(self.query), x.shape[1])) for x in self.followed]
         changes["followed"] = tuple(
-            None if x is None else in_common([x[None, row] for row in range(len(x))]) for x in self.followed
+            None if x is None else in_common([*apart(x[:, None]).swapaxes(0, 1)]) for x in whole
         )
         return replace(self, **changes)
-
-
-def _swapped(x: Any) -> Any:
-    return x.transpose(0, 1) if isinstance(x, (torch.Tensor, Cells)) else x
 
 
 def _beside(parts: list[Ran], name: str, axis: int) -> torch.Tensor | None:
@@ -366,7 +373,7 @@ class Held:
         if self.modules:
             self._report_heads()
             return
-        if len(self.parts) == 1 and not self._lacks_rows():
+        if len(self.parts) == 1 and not self._has_other_rows():
             self.deliver(self.parts[0], [self.seat])
         elif len(self.parts) > 1 and self.along == TOKENS and self._are_whole():
             self.deliver(self.parts[0], [self.seat])
@@ -376,7 +383,10 @@ class Held:
                 forward.followed[place] = part.followed
                 self.deliver(part, [self.seat._replace(place=place)])
         else:
-            name = f"{self.parts[0].name} in {self.calls} parts{WHERE[self.along]}"
+            if self._silences and self.parts[0].query.shape[1] == 1:
+                self._refuse_silencing()
+            how = f"in {self.calls} parts{WHERE[self.along]}" if self.calls > 1 else "over other rows than it was given"
+            name = f"{self.parts[0].name} {how}"
             path = session.plan.paths[id(self.module)]
             forward.missed[Missed(id(self.module), path, type(self.module).__name__, name, reason="parts")] = 1
 
@@ -411,7 +421,13 @@ class Held:
             return [(HEADS, sorted(parts, key=lambda part: self.heads.index(id(part.module))))]
         ways = [(axis, parts) for axis in (ROWS, HEADS, TOKENS)[: 1 if len(parts) == 1 else 3]]
         if all(part.query.shape[1] == part.key.shape[1] == 1 and part.raw.keys is None for part in parts):
-            ways.append((ROWS, [part.with_heads_first() for part in parts]))
+            count, sizes = len(parts[0].query), self.seat.forward.sizes(self.module) if len(parts) == 1 else ()
+            batches = {1, *(rows for size in sizes for rows in size if 0 < rows < count and count % rows == 0)}
+            ways += [
+                (ROWS, [part.unfolded(rows, heads_first=first) for part in parts])
+                for rows in sorted(batches)
+                for first in (False, True)[:rows]
+            ]
         return ways
 
     @property
@@ -434,11 +450,18 @@ class Held:
             advice="silence heads in a module that attends to all tokens at once",
         )
 
-    def _lacks_rows(self) -> bool:
-        """Return True if the only call has some of the rows that the module was given."""
-        batch, queries, _, _ = self.parts[0].context.shape
-        sizes = self.seat.forward.sizes(self.module)
-        return bool(sizes) and all(batch not in size and batch * queries < size[0] * size[1] for size in sizes)
+    def _has_other_rows(self) -> bool:
+        """Return True if the only call has some of the rows that the module was given, or each several times.
+
+        They may be heads: then the call has one.
+        """
+        batch, queries, heads, _ = self.parts[0].context.shape
+        sizes = [(size, size[0] * size[1]) for size in self.seat.forward.sizes(self.module)]
+        return bool(sizes) and all(
+            (batch not in size and batch * queries < count)
+            or (heads == 1 and queries in size and batch * queries > count)
+            for size, count in sizes
+        )
 
     def _are_whole(self) -> bool:
         """Return True if each call has all rows and tokens, and its first axis can't be that of the heads."""
