@@ -24,6 +24,7 @@ from headscope.atlas.wording import writes_sentences
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads.intervals import Resampled
+from making import change_json
 from peak import Peak
 from random_models import Made, random_model
 from small_bert import small_bert
@@ -230,12 +231,16 @@ def test_one_document(words: Made) -> None:
 def test_what_cannot_be_measured_or_told_is_refused(words: Made, tmp_path: Path) -> None:
     without = readable(tmp_path / "without", "Bert", "Model").folder
     convolved = readable(tmp_path / "convolved", "DebertaV2", "ForMaskedLM", conv_kernel_size=3).folder
+    maskless = readable(tmp_path / "maskless", "Bert", "ForMaskedLM").folder
+    change_json(maskless / "tokenizer_config.json", mask_token=None)
     live = {"tokenizer": AutoTokenizer.from_pretrained(words.folder)}
     cases: list[tuple[Any, dict[str, Any], type[HeadscopeError], str]] = [
         ("-", {"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
         ("-", {"effects": -1}, InputError, "effects is -1"),
         (words.module, {"effects": 2, **live}, InputError, "a live model was passed"),
         (without, {"writes": 9}, UnsupportedError, "no masked-LM head; on top of BertModel it has nothing"),
+        (maskless, {"effects": 2}, InputError, "no mask token, so nothing can be masked"),
+        (maskless, {"writes": 9}, InputError, "no mask token, so nothing can be masked"),
         (convolved, {"writes": 9}, UnsupportedError, "a convolution stands beside the first layer"),
         (words.module, {"writes": 2, **live}, InputError, "writes run the model from its checkpoint, and a live model"),
     ]

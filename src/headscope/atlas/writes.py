@@ -20,11 +20,12 @@ import pyarrow
 
 from headscope.atlas.job import Batch, Job
 from headscope.encoder import Input
-from headscope.errors import InputError, not_a_number
+from headscope.errors import not_a_number
 from headscope.explain.promotes import all_promote, with_masked_lm
 from headscope.files import make_folder
 from headscope.heads.intervals import mean_interval
 from headscope.results.schemas import WriteRow, table_of
+from headscope.runs.masking import mask_of
 from headscope.runs.texts import batches
 from headscope.runs.window_readouts import masked_places
 
@@ -61,12 +62,7 @@ def check_writer(model: Model) -> None:
     """
     model.anatomy.computable()
     with_masked_lm(model, model.checkpoint.where)
-    if model.tokenizer.mask_id is None:
-        raise InputError(
-            "the tokenizer has no mask token, so nothing can be masked",
-            where=model.checkpoint.where,
-            advice="survey without writes",
-        )
+    mask_of(model)
 
 
 def gains(
@@ -117,14 +113,12 @@ def _masked(
     model: Model, windows: Sequence[Window]
 ) -> tuple[list[Input], list[Int[np.ndarray, " _"]], Int[np.ndarray, " masked"]]:
     """Windows with their masks, the masked positions of each, and the tokens that stood there."""
-    mask = model.tokenizer.mask_id
-    assert mask is not None  # check_writer looks for it
     texts, places, truth = [], [], []
     for window in windows:
         at, ids = np.array(masked_places(window), dtype=np.int64), window.ids.copy()
         places.append(at)
         truth.append(ids[at])
-        ids[at] = mask
+        ids[at] = mask_of(model)
         texts.append(Input(ids, window.segments))
     return texts, places, np.concatenate(truth)
 

@@ -30,7 +30,7 @@ from headscope.results.explained import Pooling
 from headscope.results.match_record import SIDES, Link, Match, MatchedText, Matches, Scoring
 from headscope.results.score_parts import CHECKED, Part, strongest
 from headscope.results.tokens import TokenAxis
-from headscope.runs.masking import maskable, masked_states, with_masking
+from headscope.runs.masking import mask_of, maskable, masked_states, with_masking
 from headscope.runs.texts import BATCH_TOKENS, as_input, last_states, prepared, texts_of
 from headscope.settings import named
 
@@ -177,13 +177,7 @@ def _read(model: Model, scoring: Scoring, text: str, at: int, name: str) -> Prep
 
 def _expanded(model: Model, encoded: TokenAxis, length: int) -> TokenAxis:
     """A query filled up with mask tokens, which count as special."""
-    mask, more = model.tokenizer.mask_id, length - len(encoded)
-    if mask is None:
-        raise InputError(
-            "the model fills queries up with mask tokens, and its tokenizer has none",
-            where=model.checkpoint.where,
-            advice="name the mask token in tokenizer_config.json",
-        )
+    mask, more = mask_of(model), length - len(encoded)
     return TokenAxis(
         (*encoded.tokens, *[model.tokenizer.token(mask)] * more),
         (*encoded.ids, *[mask] * more),

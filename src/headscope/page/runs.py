@@ -18,6 +18,7 @@ from headscope.results.effect_records import Target
 from headscope.runs.effects import LayerRead, effects_of
 from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.groups import DRAWS, ORDERS, POINTS, RANGE, STEPS, GroupEffect, silenced_groups
+from headscope.runs.masking import mask_of
 from headscope.runs.predicting import outcomes, shifts
 from headscope.runs.targets import choose, read, token_id
 from headscope.runs.texts import as_input, self_attended
@@ -264,9 +265,7 @@ def rerun(model: Model, base: Trace, question: Question, progress: Progress | No
             ids[at] = token_id(model, word.strip(), "a token is replaced by one token")
             tokens[at] = tokenizer.token(ids[at])
             continue
-        if tokenizer.mask_id is None or tokenizer.mask_token is None:
-            raise InputError("this tokenizer has no mask token", where="mask", advice="silence heads instead")
-        ids[at], tokens[at] = tokenizer.mask_id, tokenizer.mask_token
+        ids[at], tokens[at] = mask_of(model), str(tokenizer.mask_token)
     again = model.trace(ids=ids, segments=list(base.segments), ablate=question.ablate, progress=progress)
     axis = replace(base.queries, tokens=tuple(tokens), ids=tuple(ids))
     told = {name: getattr(base, name) for name in ("text", "pair", "notes")}

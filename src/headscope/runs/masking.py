@@ -21,6 +21,22 @@ if TYPE_CHECKING:
     from headscope.results.tokens import TokenAxis
 
 
+def mask_of(model: Model) -> int:
+    """The id of a model's mask token.
+
+    Raises:
+        InputError: its tokenizer has none.
+    """
+    mask = model.tokenizer.mask_id
+    if mask is None:
+        raise InputError(
+            "the tokenizer has no mask token, so nothing can be masked",
+            where=model.checkpoint.where,
+            advice="open the checkpoint with the tokenizer that it was trained with",
+        )
+    return mask
+
+
 def masked_states(
     model: Model, texts: Sequence[tuple[TokenAxis, Sequence[int]]]
 ) -> list[Float[np.ndarray, "tokens d_model"]]:
@@ -29,13 +45,7 @@ def masked_states(
     Raises:
         InputError: the tokenizer has no mask token.
     """
-    mask = model.tokenizer.mask_id
-    if mask is None:
-        raise InputError(
-            "the tokenizer has no mask token, so words can't be masked",
-            where=model.checkpoint.where,
-            advice="pass check=False",
-        )
+    mask = mask_of(model)
     changed = [
         (tuple(mask if at in gone else index for at, index in enumerate(encoded.ids)), encoded.segments)
         for encoded, gone in texts

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.encoder import Input
-from headscope.errors import InputError, not_a_number
+from headscope.errors import not_a_number
 from headscope.results.effect_records import UNITS, Target
 from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings
+from headscope.runs.masking import mask_of
 from headscope.runs.targets import label_name, label_number, lacks, vector_target
 
 if TYPE_CHECKING:
@@ -90,12 +91,7 @@ def readout_of(model: Model, wanted: str | None) -> Readout:
     if wanted == "loss":
         if "masked_lm" not in tasks:
             raise lacks(model, "masked-LM head", "ForMaskedLM")
-        if model.tokenizer.mask_id is None:
-            raise InputError(
-                "the tokenizer has no mask token, so nothing can be masked",
-                where=model.checkpoint.where,
-                advice="name another output: embedding_distance, or a class",
-            )
+        mask_of(model)
         return Readout("loss")
     if wanted in ("embedding", "embedding_distance"):
         _ = model.pooling  # raises if headscope can't compute it
@@ -194,9 +190,7 @@ class WindowReader:
         """The window as the encoder takes it, masked for the loss."""
         ids = window.ids.copy()
         if self.readout.kind == "loss":
-            mask = self.model.tokenizer.mask_id
-            assert mask is not None  # readout_of checks it
-            ids[masked_places(window)] = mask
+            ids[masked_places(window)] = mask_of(self.model)
         return Input(ids, window.segments)
 
     def _target(self, window: Window, last: Tokens) -> Target:
