@@ -130,11 +130,11 @@ def predict(
         UnsupportedError: the checkpoint has no classifier.
         CheckpointError: the weights contain NaN or infinity.
     """
-    check_classes(model)
+    _check_classes(model)
     return predict_trace(model, model.trace(one_text(text), pair, max_length=max_length, ablate=ablate))
 
 
-def check_classes(model: Model) -> str:
+def _check_classes(model: Model) -> str:
     """Return the task of a classifier, after checking that headscope can run it.
 
     Raises:
@@ -175,7 +175,7 @@ def _has_classes(model: Model) -> bool:
 
 def predict_trace(model: Model, trace: Trace) -> Prediction:
     """Return the predicted classes of a trace; see `predict`."""
-    task = check_classes(model)
+    task = _check_classes(model)
     (name,) = (name for name, (of, _) in model.tops.outputs.items() if of == task)
     logits = trace.outputs[name].array.astype(np.float64)
     _check_finite(logits, "of the classes", model, trace)
