@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
-import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
+import { css, inkOn, palette } from "../drawing/colour";
 import { changeName, NOTHING, numberName, targetName } from "../model/ask";
 import { chosenSets, clearSets, pinnedCell } from "../heads/asking";
 import { count, number, say, tell } from "../words";
@@ -69,7 +69,7 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side
   const key = [thumbs.data, dark, info, w, h, zero];
   if (sheet && key.every((part, n) => part === sheetKey[n])) return { canvas: sheet, w, h };
   const total = info.layers.length * info.heads;
-  const colours = palette((zero ? diverging : sequential)(dark));
+  const colours = palette(zero > 0, dark);
   const largest = new Uint8Array(w * h);
   sheet = document.createElement("canvas");
   sheet.width = info.heads * w;
