@@ -1,5 +1,5 @@
 // A matrix as a map: positions of its cells on the screen, zooming, the visible part.
-import { columnsOf, poolRow } from "../trace/parts";
+import { pooled } from "../trace/parts";
 import type { Picture, Window } from "../drawing/pictures";
 import type { Box } from "../state/state";
 
@@ -81,21 +81,8 @@ export function visible(g: Geometry, picture: Picture): Window {
 }
 
 /** Rows and columns [..) of a picture that has all its cells, pooled to at most height x width by the value furthest from 0. */
-export function pool(
-  picture: Picture, top: number, bottom: number, left: number, right: number, height: number, width: number,
-): { data: Float32Array; height: number; width: number } {
-  const { columns } = picture;
-  const full = picture.full!;
-  const h = Math.min(height, bottom - top);
-  const w = Math.min(width, right - left);
-  if (h === picture.rows && w === columns) return { data: full, height: h, width: w };
-  const out = new Float32Array(h * w);
-  const columnOf = columnsOf(right - left, w);
-  for (let r = top; r < bottom; r++) {
-    poolRow(full, r * columns + left, columnOf, out, Math.floor(((r - top) * h) / (bottom - top)) * w);
-  }
-  return { data: out, height: h, width: w };
-}
+export const pool = ({ full, columns }: Picture, box: Window, height: number, width: number): Picture["overview"] =>
+  pooled(box, height, width, (first) => full!.subarray(first * columns + box[2]), columns);
 
 /** Changes the visible span of the matrix on the screen by a factor. */
 export const zooming = { by: (_factor: number): void => undefined };

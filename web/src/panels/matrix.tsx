@@ -152,7 +152,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     if (now.full) {
       const height = Math.max(1, Math.round((bottom - top) * g.cell * ratio));
       const width = Math.max(1, Math.round((right - left) * g.cell * ratio));
-      blit(context, pool(now, top, bottom, left, right, height, width), x(left), y(top), (right - left) * g.cell, (bottom - top) * g.cell, mostOf(now), now.signed);
+      blit(context, pool(now, [top, bottom, left, right], height, width), x(left), y(top), (right - left) * g.cell, (bottom - top) * g.cell, mostOf(now), now.signed);
     } else {
       blit(context, now.overview, x(0), y(0), now.columns * g.cell, now.rows * g.cell, mostOf(now), now.signed);
       if (fine && fine.key === now.key) {
