@@ -19,6 +19,7 @@ import { statisticName, statisticUnit } from "../heads/catalog";
 import { targetName } from "../model/ask";
 import { effectAbout } from "../model/runs";
 import { signal, useSignal } from "@preact/signals";
+import { sized } from "./canvas";
 import { HeadList } from "./headlist";
 import { KeyLine } from "./keyline";
 import { short } from "./slots";
@@ -60,10 +61,9 @@ export function Inspector() {
       cancelAnimationFrame(frame);
       frame = requestAnimationFrame(() => fit(element));
     };
-    const [sizes, changes] = [new ResizeObserver(later), new MutationObserver(later)];
-    sizes.observe(element);
+    const [stop, changes] = [sized(later, element), new MutationObserver(later)];
     changes.observe(element, { childList: true, subtree: true, characterData: true });
-    return () => { cancelAnimationFrame(frame); sizes.disconnect(); changes.disconnect(); };
+    return () => { cancelAnimationFrame(frame); stop(); changes.disconnect(); };
   }, [there]);
   if (!info || !words) return null;
   const { n } = at.value;
@@ -238,7 +238,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const full = picture?.full;
   const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const order = full && c !== null && c < picture.columns
-    ? largestPlaces(full, 3, picture.rows, c, picture.columns)
+    ? largestPlaces(Float32Array.from({ length: picture.rows }, (_, r) => full[r * picture.columns + c]), 3)
         .filter((r) => words.rows[r] && !masked?.(words.rows[r], words.columns[c], full[r * picture.columns + c]))
     : [];
   if (c === null || !words.columns[c]) return null;
