@@ -1,7 +1,7 @@
 // One query meets one key: every number between q, k and the weight.
 import { scoreRow, shiftOf, weightRow } from "./cells";
-import type { HeadArrays } from "./head";
-import { termsOf, type TermName } from "./terms";
+import type { HeadArrays, TermName } from "./head";
+import { termsOf } from "./terms";
 
 /** Every step between one query and one key. */
 export interface Chain {
@@ -40,7 +40,7 @@ export function chain(head: HeadArrays, values: { v: Float32Array; d: number } |
     q, k, product, dot,
     scale: rule.scale,
     bias: head.bias ? head.bias[i * keys + j] - shiftOf(head, i) : 0,
-    terms: termsOf(head, i, j, head.q, i * d, head.k, j * d),
+    terms: termsOf(head, i, j),
     cap: head.terms?.cap ?? null,
     sink: head.terms?.sink == null ? null : sees ? Math.max(0, weights.reduce((rest, weight) => rest - weight, 1)) : 0,
     masked: scores[j] === -Infinity,

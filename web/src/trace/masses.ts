@@ -1,7 +1,7 @@
 // The weight between two sets of tokens in every head of a layer, from the vectors of these tokens alone.
 import { allowed, shiftOf } from "./cells";
 import type { HeadArrays } from "./head";
-import { withTerms } from "./terms";
+import { addTerms } from "./terms";
 
 export interface Sets {
   queries: ArrayLike<number>;
@@ -45,7 +45,8 @@ export function weight(head: HeadArrays, q: Float32Array, r: number, i: number, 
   if (!lse || lse[i] === -Infinity || !allowed(head, i + keys - queries, j)) return 0;
   let dot = 0;
   for (let n = 0; n < d; n++) dot += q[r * d + n] * k[c * d + n];
-  let score = withTerms(head, dot * rule.scale, i, j, q, r * d, k, c * d);
-  if (bias) score = Math.fround(Math.fround(score) + bias[i * keys + j]) - shift;
+  const sum = [dot * rule.scale];
+  addTerms(head, i, j, j + 1, sum, q, r * d, k, c * d);
+  const score = bias ? Math.fround(Math.fround(sum[0]) + bias[i * keys + j]) - shift : sum[0];
   return Math.exp(score - lse[i]);
 }

@@ -1,10 +1,9 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
 import { follow, type Followed, type Reading } from "./follow";
-import type { HeadArrays, HeadTerms, LayerRule } from "./head";
+import { TABLES, type HeadArrays, type HeadTerms, type LayerRule } from "./head";
 import type { Sets, Some } from "./masses";
 import { measuredShare, type Roles } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
-import { TABLES } from "./terms";
 
 export interface Axis {
   tokens: string[];
@@ -282,10 +281,10 @@ export class HeldTrace {
     const buckets = this.file.entries.has(`${stem}.buckets`)
       ? new Int32Array(this.file.bytes(`${stem}.buckets`).slice().buffer)
       : null;
-    const [byDistance, byKey, relativeKeys, relativeQueries] = TABLES.map(table);
+    const tables: Partial<HeadTerms> = Object.fromEntries(TABLES.map((name) => [name, table(name)]));
     const sink = table("sinks")?.[0] ?? null;
-    if (!buckets && !byKey && cap === null && sink === null) return null;
-    return { buckets, byDistance, byKey, relativeKeys, relativeQueries, cap, sink };
+    if (!buckets && !tables.by_key && cap === null && sink === null) return null;
+    return { buckets, ...tables, cap, sink };
   }
 
   /** (places, d): these rows of one head. */
