@@ -8,7 +8,7 @@ import { largestPlaces } from "../trace/strongest";
 import { written, type Written } from "../state/away";
 import { hasModel } from "../model/remote";
 import { cutEdge } from "./causes";
-import { Fill } from "./bar";
+import { Fill } from "./controls";
 import { Text } from "./name";
 import { isWord, number, percent, say, tell } from "../words";
 import { remarks } from "../drawing/caption";

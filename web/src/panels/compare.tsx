@@ -12,16 +12,13 @@ import { TANGLE } from "../text/sentence";
 import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, shown, type Doc } from "../state/store";
 import { largestPlaces } from "../trace/strongest";
 import type { TraceInfo } from "../trace/trace";
-import { Fill } from "./bar";
-import { Centre } from "./centre";
+import { Centre, Fill, Menu, Sign } from "./controls";
 import { useFetched } from "./fetched";
 import { KeyLine } from "./keyline";
 import { Legend } from "./legend";
 import { LEAST, Matrix, numbersFrom } from "./matrix";
-import { Menu } from "./menu";
 import { pointed } from "./pointed";
 import { Ink, isOne, said as spelled } from "./ribbon";
-import { Sign } from "./sign";
 import { change as plus, short } from "./slots";
 import { isQuiet, marked, type Label } from "../text/shown";
 
@@ -51,9 +48,9 @@ function Chooser({ name, holds, head, onText, onHead }: {
   return (
     <span class="slot">
       <b>{name}</b>
-      <Menu value={holds ? placeOfDoc(holds) : ""} names={[...(holds ? [] : [""]), ...docs.value.keys()]} says={(index: number | "") => (index === "" ? say("compare_none") : short[index])}
+      <Menu value={holds ? placeOfDoc(holds) : ""} names={[...(holds ? [] : ["" as const]), ...docs.value.keys()]} says={(index) => (index === "" ? say("compare_none") : short[index])}
         aria-label={say("compare_text", { name })} title={holds ? fullName(holds) : ""} test={name === "A" ? "compare-a" : "compare-with"} onPick={(index) => { if (index) onText(Number(index)); }} />
-      {info && <Menu value={head ?? ""} names={[...(head === null ? [""] : []), ...Array(info.layers.length * info.heads).keys()]} says={(n: number | "") => (n === "" ? "–" : headLabel(info, n))}
+      {info && <Menu value={head ?? ""} names={[...(head === null ? ["" as const] : []), ...Array(info.layers.length * info.heads).keys()]} says={(n) => (n === "" ? "–" : headLabel(info, n))}
         aria-label={say("compare_head", { name })} test={`head-${name}`} onPick={(n) => { const { layer, head } = headOf(info, Number(n)); onHead(layer, head); }} />}
     </span>
   );

@@ -12,7 +12,7 @@ import { engine } from "../trace/engine";
 import type { Followed } from "../trace/follow";
 import { largestPlaces } from "../trace/strongest";
 import { cut, isolated, leftToRight, say, tell, type Word } from "../words";
-import { Fill } from "./bar";
+import { Fill } from "./controls";
 import { ink, sized, useStops } from "./canvas";
 import { short } from "./slots";
 

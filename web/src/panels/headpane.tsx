@@ -7,12 +7,10 @@ import { computing, current, progress, rowNumbers, wanted } from "../drawing/pic
 import { gather, mean, memberColour, members, overlaid, takeLayer, title } from "../heads/several";
 import { overlaidRows } from "../drawing/overlay";
 import { at, doc, headLabel, headName, lookedColumn, lookedRow, shown } from "../state/store";
-import { Centre } from "./centre";
-import { Field } from "./field";
+import { Centre, Field, Menu, Range, Sign, Switch } from "./controls";
 import { Lines, linesCut } from "./lines";
 import { Lost } from "./lost";
 import { Legend } from "./legend";
-import { Menu } from "./menu";
 import { zooming } from "./map";
 import { cellsInPixel, Matrix, numbersFrom } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
@@ -26,9 +24,7 @@ import { largestPlaces } from "../trace/strongest";
 import type { Axis } from "../trace/trace";
 import { Text } from "./name";
 import { ARC } from "./ribbon";
-import { Sign } from "./sign";
 import { short } from "./slots";
-import { Switch } from "./switch";
 import { TextNote, TextTools, TextView } from "./text";
 import { ToolsButton, toolsOpen } from "./tools";
 
@@ -56,10 +52,9 @@ export function HeadPane() {
       {toolsOpen.value && <div class="row tools">
         <Switch held={state.mode} names={state.MODES} says={(name) => say(`mode_${name}`)} test="mode" />
         {state.mode.value === "text" ? <TextTools /> : state.mode.value !== "matrix" && (
-          <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
-            onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
+          <label title={say("mass_hint")}>{say("mass")} <Range held={state.mass} least={0.05} test="mass" /> <b class="figure">{percent(state.mass.value)}</b></label>
         )}
-        {hasPair && <Menu value={state.filter.value} aria-label={say("filter")} names={state.FILTERS} says={(name: state.Filter) => say(`filter_${name}`)} test="filter"
+        {hasPair && <Menu value={state.filter.value} aria-label={say("filter")} names={state.FILTERS} says={(name) => say(`filter_${name}`)} test="filter"
           onPick={(name) => { state.filter.value = name as state.Filter; state.box.value = null; }} />}
         <Tick on={!state.special.value} says={say("hide_special")} test="special" onTick={() => state.toggle(state.special)} />
         <Tick on={state.merged.value} says={say("merge")} test="words" onTick={() => state.toggle(state.merged)} />

@@ -9,7 +9,7 @@ import { current, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawi
 import { column, doc, lookedRow, row, shown } from "../state/store";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
-import { memo } from "./memo";
+import { memo } from "./controls";
 import { overlaidRows, type RowAt } from "../drawing/overlay";
 import { fresh, heard, ink, intoSight, sized, useStops } from "./canvas";
 import { Name } from "./name";

@@ -11,12 +11,10 @@ import { doc, shown } from "../state/store";
 import { count, say } from "../words";
 import { isIn, isQuiet, type Label } from "../text/shown";
 import { fresh, ink as colourOf, intoSight, sized, useStops } from "./canvas";
-import { memo } from "./memo";
+import { Sign, Switch, memo } from "./controls";
 import { between, placeAt, pointed } from "./pointed";
-import { Sign } from "./sign";
 import { isOne as areOne } from "./ribbon";
 import { short } from "./slots";
-import { Switch } from "./switch";
 
 /** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last. */
 const SIZES = [28, 18];
