@@ -1,7 +1,7 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
 import { follow, type Followed, type Reading } from "./follow";
 import { TABLES, type HeadArrays, type HeadTerms, type LayerRule } from "./head";
-import type { Sets, Some } from "./masses";
+import type { Some } from "./masses";
 import { measuredShare, type Roles } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
 
@@ -258,14 +258,12 @@ export class HeldTrace {
     }
   }
 
-  /** The vectors of some tokens, of every head of a layer, for what lies between two sets of tokens. */
-  some(layer: number, head: number, sets: Sets): Some {
-    const keyHead = this.keyHead(layer, head);
+  /** The vectors of some tokens of a head, for what lies between two sets of tokens. */
+  some(layer: number, head: number, queries: ArrayLike<number>): Some {
     const none = new Float32Array(0);
     return {
-      q: this.rows(`layers.${layer}.q`, head, sets.queries),
-      k: this.rows(`layers.${layer}.k`, keyHead, sets.keys),
-      kept: sets.kept && this.rows(`layers.${layer}.k`, keyHead, sets.kept),
+      q: this.rows(`layers.${layer}.q`, head, queries),
+      keysAt: (places) => this.rows(`layers.${layer}.k`, this.keyHead(layer, head), places),
       head: this.around(layer, head, none, none),
     };
   }
