@@ -14,9 +14,8 @@ const meaning = ({ name, meaning: came }: Part): string => {
 };
 
 export function Anatomy() {
-  const info = doc.value?.info;
-  const model = info?.anatomy;
-  if (!info) return null;
+  const { info } = doc.value!;
+  const model = info.anatomy;
   if (!model) return <EmptyCentre>{say("anatomy_none")}</EmptyCentre>;
   const tokens = info.queries.tokens.length;
   return (

@@ -158,7 +158,7 @@ function Moves({ rows: [x, y], names, b }: { rows: Rows; names: [string, string]
 
 /** The heads whose weight moves most, and where this one stands. */
 function MostMoved({ info }: { info: TraceInfo }) {
-  const moved = table.value?.change;
+  const moved = table.value.change;
   if (!moved || apart.value) return null;
   const order = byNumber(moved, true).filter((n) => short(moved[n]) !== "0");
   if (!order.length) return null;
@@ -177,15 +177,14 @@ function MostMoved({ info }: { info: TraceInfo }) {
 }
 
 export function Compare() {
-  const [a, b, words, both] = [doc.value, slotB.value, shown.value, joint.value];
-  const want = wanted.value && { ...wanted.value, normed: false };
+  const [a, b, both] = [doc.value!, slotB.value, joint.value];
+  const want = { ...wanted.value!, normed: false };
   const wantB: Wanted | null = b && { ...b, minus: null, normed: false, mean: null };
   const duel = b && both;
-  const minus: Wanted | null = want && duel ? { ...want, shown: { ...want.shown, view: both.a }, minus: { ...b, view: both.b } } : null;
+  const minus: Wanted | null = duel ? { ...want, shown: { ...want.shown, view: both.a }, minus: { ...b, view: both.b } } : null;
   const gap = usePicture(minus);
   const rowsOf = (r: number | null): Rows => [useRow(want, r), useRow(wantB, partner("rows", r))];
   const [pinned, looked] = [rowsOf(row.value), rowsOf(lookedRow.value)];
-  if (!a || !words || !want) return null;
   const [l, h] = [state.otherLayer.value, state.otherHead.value];
   const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
   // where no sink takes weight

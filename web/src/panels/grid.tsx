@@ -7,7 +7,7 @@ import { changeName, NOTHING, numberName, targetName } from "../model/ask";
 import { chosenSets, clearSets, pinnedCell } from "../heads/asking";
 import { count, number, say, tell } from "../words";
 import * as state from "../state/state";
-import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
+import { askedNumbers, drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
 import { guessAt, guesses, type Guess } from "../heads/guesses";
 import { members, memberColour, overlaid, pick } from "../heads/several";
 import { asked, isDuel, joint, placeOf, slotB } from "../state/comparing";
@@ -15,7 +15,7 @@ import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from
 import { beside, effects, effectAbout, group } from "../model/runs";
 import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../heads/catalog";
-import { changed, coming, isUniform, known, STILL, table } from "../heads/statistics";
+import { changed, coming, isUniform, known, STILL } from "../heads/statistics";
 import { wanted } from "../drawing/pictures";
 import { sifted } from "../heads/sifted";
 import { Adding } from "./adding";
@@ -133,7 +133,7 @@ export function Grid() {
     const aside = form === "beside";
     const context = prepare(canvas, now.total);
     const picture = side && !isFlat() ? atlas(info, thumbsOf(info), dark, side, isDuel.value ? STILL : 0) : null;
-    const numbers = table.value?.[asked.value];
+    const numbers = askedNumbers.value;
     const [, high] = range.value;
     const sorted = state.order.value !== "place";
     const [text, plain, quiet, pin] = ["--text", "--ink", "--quiet", "--pin"].map((name) => ink(canvas, name));
@@ -228,14 +228,14 @@ export function Grid() {
       context.stroke();
     };
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
-    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--quiet"), 2));
+    members.value.forEach((member, n) => frame(member, overlaid.value.length ? memberColour(n) : ink(canvas, "--quiet"), 2));
     if (b) frame(b.n, ink(canvas, "--ink"), 2);
     const run = beside.value;
     const silent = run && group(run)?.heads;
     for (const n of silent ?? []) {
       const wide = run!.result.change[0].length;
       const place = placeOf(info, Math.floor(n / wide), n % wide);
-      if (place) frame(place.layer * info.heads + place.head, ink(canvas, "--pin"), 2);
+      if (place) frame(place.n, ink(canvas, "--pin"), 2);
     }
     frame(at.value.n, ink(canvas, silent ? "--ink" : "--pin"), silent ? 1 : 2);
     const hover = state.hoverHead.value;
@@ -257,8 +257,7 @@ export function Grid() {
   }
 
   function headAt(event: PointerEvent | MouseEvent): number | null {
-    const info = doc.value?.info;
-    if (!info) return null;
+    const { info } = doc.value!;
     const place = wrap.current!.getBoundingClientRect();
     const { columns, rows, across, down } = layout(info);
     const c = Math.floor((event.clientX - place.left - GUTTER) / across);
@@ -267,8 +266,7 @@ export function Grid() {
     return drawn.value[r * columns + c] ?? null;
   }
 
-  const info = doc.value?.info;
-  if (!info) return null;
+  const { info } = doc.value!;
   const slot = layout(info);
   const close = isClose(slot);
   const names = [...(guesses.value ? ["guess"] : []), ...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
@@ -281,7 +279,7 @@ export function Grid() {
   const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
   const every = everyRow(info.queries.tokens.length);
   const all = info.layers.length * info.heads;
-  const numbers = table.value?.[asked.value];
+  const numbers = askedNumbers.value;
   const rankedName = say(state.order.value === "low" ? "ranked_low" : "ranked");
   const notes = [
     uniform > 0 && say("uniform_count", { n: count(uniform) }),
@@ -388,7 +386,7 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const hovered = state.hoverHead.value;
   const way = coming.value;
   const looked = hovered ?? at.value.n;
-  const value = table.value?.[asked.value]?.[looked];
+  const value = askedNumbers.value?.[looked];
   return (
     <div class="reading">
       {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" ? say("grid_axes") : isDuel.value && statisticUnit("change")}<span style={{ visibility: close ? "" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { remarks, sentencesOf } from "../drawing/caption";
 import { count, number, percent, say } from "../words";
 import * as state from "../state/state";
-import { computing, current, progress, rowNumbers, wanted } from "../drawing/pictures";
+import { computing, current, lookedNumbers, progress, wanted } from "../drawing/pictures";
 import { gather, mean, memberColour, members, overlaid, takeLayer, title } from "../heads/several";
 import { overlaidRows } from "../drawing/overlay";
 import { at, doc, headLabel, headName, lookedColumn, lookedRow, shown } from "../state/store";
@@ -32,15 +32,13 @@ import { ToolsButton, toolsOpen } from "./tools";
 const MOST = 8;
 
 export function HeadPane() {
-  const info = doc.value?.info;
-  const words = shown.value;
-  if (!info || !words) return null;
+  const { info, of } = doc.value!;
+  const words = shown.value!;
   const hasPair = info.queries.segments.includes(1);
   const picture = current.value;
-  const made = doc.value?.of?.run;
   const mode = state.mode.value;
   const [hasLines, hasMatrix] = ["lines", "matrix"].map((name) => mode === name || mode === "both");
-  const badges = [made && changeName(made), ...remarks(), mean.value && say("mean_note")].filter(Boolean);
+  const badges = [of && changeName(of.run), ...remarks(), mean.value && say("mean_note")].filter(Boolean);
   return (
     <Centre pane="picture">
       <div class="row heading">
@@ -118,7 +116,7 @@ function Together() {
   return (
     <div class="row together">
       <Switch held={state.blend} names={state.BLENDS} says={(name) => say(`blend_${name}`)} test="blend" />
-      {members.value.map(([layer, head]) => layer * info.heads + head).slice(0, MOST).map((member, n) => (
+      {members.value.slice(0, MOST).map((member, n) => (
         <button key={member} class="member" title={say("member_drop", { head: headLabel(info, member) })} data-head={headLabel(info, member)} data-weight={weights[n]} onClick={() => gather(member)}>
           {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, member)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : short(weights[n]!)}</span>} ×
         </button>
@@ -138,9 +136,8 @@ function Progress() {
 function Status() {
   const words = shown.value!;
   const [r, c] = [lookedRow.value, lookedColumn.value];
-  const numbers = r !== null && rowNumbers.value?.row === r ? rowNumbers.value.data : null;
   const picture = current.value;
-  const value = numbers?.[c ?? -1] ?? null;
+  const value = lookedNumbers.value?.[c ?? -1] ?? null;
   const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
   const how = [
     `${say("queries")} ↓ ${say("keys")} →`, state.mode.value !== "lines" && cellsInPixel.value > 1.05 && say("pooled", { n: number(cellsInPixel.value, 1) }),

@@ -5,7 +5,7 @@ import { strongestKeys } from "../trace/strongest";
 import { maskOf } from "../text/masking";
 import { number, say } from "../words";
 import * as state from "../state/state";
-import { current, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
+import { current, lookedNumbers, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
 import { column, doc, lookedRow, row, shown } from "../state/store";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
@@ -84,10 +84,8 @@ export function Lines() {
   /** Mark hovered and pinned tokens and each key's weight on the existing elements, without rendering again. */
   function marks(): void {
     void rendered.value;
-    const looked = lookedRow.value;
-    const selected = rowNumbers.value;
-    const numbers = looked !== null && selected?.row === looked ? selected.data : null;
-    const most = current.value ? mostOf(current.value) : 1;
+    const numbers = lookedNumbers.value;
+    const most = mostOf(current.value);
     const words = shown.value;
     const mark = (
       side: HTMLDivElement | null, hovered: number | null, pinned: number | null, labels: Label[] | undefined, set: readonly number[],
