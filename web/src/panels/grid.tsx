@@ -124,10 +124,10 @@ export function Grid() {
   }
 
   function draw(): void {
-    const info = doc.value?.info;
+    const { info } = doc.value!;
     const dark = state.dark.value;
-    const canvas = base.current;
-    if (!info || !canvas || !width.value) return;
+    const canvas = base.current!;
+    if (!width.value) return;
     const now = layout(info);
     const { form, columns, rows, across, side, label, meter, number: below } = now;
     const aside = form === "beside";
@@ -211,10 +211,10 @@ export function Grid() {
   }
 
   function mark(): void {
-    const info = doc.value?.info;
-    const canvas = over.current;
+    const { info } = doc.value!;
+    const canvas = over.current!;
     void state.dark.value;
-    if (!info || !canvas || !width.value) return;
+    if (!width.value) return;
     const now = layout(info);
     const context = prepare(canvas, now.total);
     const frame = (n: number, colour: string, line: number): void => {
@@ -244,11 +244,11 @@ export function Grid() {
 
   /** The head in view is seen, where a grid of very many layers scrolls; one that the ranking leads to, where the page does. */
   function follow(): void {
-    const [info, element, steps] = [doc.value?.info, scroller.current, walked.value];
-    if (!info || !element || !width.value) return;
+    const [{ info }, steps] = [doc.value!, walked.value];
+    if (!width.value) return;
     const now = layout(info);
     const y = corner(now, drawn.value.indexOf(at.value.n))[1];
-    if (height.value) intoSight(element, y, now.down);
+    if (height.value) intoSight(scroller.current!, y, now.down);
     if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
       const top = wrap.current!.getBoundingClientRect().top + y;
       if (top < 0 || top + now.down > innerHeight - (height.value ? 0 : BAR)) scrollBy(0, top - innerHeight / 2);
