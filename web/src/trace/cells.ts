@@ -234,12 +234,13 @@ export type Heads = HeadArrays | readonly HeadArrays[];
 export function viewRows(
   heads: Heads, view: View, from: number, to: number, left: number, right: number, normed = false,
 ): Float32Array {
-  const [out, ...more] = [heads].flat().map((head, _, { length }) => {
-    const part = new Float32Array((to - from) * (right - left));
+  const all = [heads].flat();
+  const out = new Float32Array((to - from) * (right - left));
+  for (const head of all) {
+    const part = all.length > 1 ? new Float32Array(out.length) : out;
     fill(head, view, from, to, left, right, normed, part);
-    return length > 1 ? part.map((value) => value / length) : part;
-  });
-  for (const part of more) part.forEach((value, n) => { out[n] += value; });
+    if (part !== out) for (let n = 0; n < out.length; n++) out[n] += part[n] / all.length;
+  }
   return out;
 }
 

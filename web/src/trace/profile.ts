@@ -35,8 +35,11 @@ function summed(head: HeadArrays): HeadArrays {
 }
 
 /** (places, d). */
-const rowsAt = (all: Float32Array, d: number, places: ArrayLike<number>): Float32Array =>
-  Float32Array.from({ length: places.length * d }, (_, n) => all[places[Math.floor(n / d)] * d + (n % d)]);
+function rowsAt(all: Float32Array, d: number, places: ArrayLike<number>): Float32Array {
+  const out = new Float32Array(places.length * d);
+  for (let n = 0; n < places.length; n++) out.set(all.subarray(places[n] * d, (places[n] + 1) * d), n * d);
+  return out;
+}
 
 /** (rows,): the sum of each row of the picture over these columns, from log-sum-exps. */
 export function lookedAtBy(heads: Heads, { rows, columns: all, renormalise }: View, columns: ArrayLike<number>, normed: boolean): Float32Array {
