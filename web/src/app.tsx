@@ -20,7 +20,7 @@ import { Inspector } from "./panels/inspector";
 import { Lessons } from "./panels/lessons";
 import { Ribbon } from "./panels/ribbon";
 import { Share } from "./panels/share";
-import { Sign } from "./panels/sign";
+import { Sign } from "./panels/controls";
 import { Top } from "./panels/top";
 
 const PANES = { head: HeadPane, follow: Follow, compare: Compare, causes: Causes, anatomy: Anatomy };

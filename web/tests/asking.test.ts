@@ -136,7 +136,7 @@ test("weights between sets are the fixture's, added over keys, averaged over que
       for (const over of [null, kept]) {
         const sets = { queries, keys, kept: over, normed: false };
         const expected = queries.reduce((total, i) => total + sum(i, keys) / (over ? sum(i, over) || Infinity : 1), 0) / queries.length;
-        expect(massBetween(fixture.some(layer, head, sets), sets)).toBeCloseTo(expected, 3);
+        expect(massBetween(fixture.some(layer, head, queries), sets)).toBeCloseTo(expected, 3);
       }
     }
   }

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { css, divergingAt, paint, sequentialAt } from "../src/drawing/colour";
 import { viewRows, weightRow } from "../src/trace/cells";
 import { measure } from "../src/trace/measures";
-import { columnsOf, poolRow } from "../src/trace/pooling";
+import { pooled } from "../src/trace/pooling";
 import type { HeadArrays } from "../src/trace/head";
 
 const S = 6;
@@ -45,8 +45,7 @@ test("a query that sees no key is no broken one", () => {
 });
 
 test("NaN survives pooling, and has a colour of its own on every map", () => {
-  const out = new Float32Array(2);
-  poolRow(Float32Array.of(0.9, NaN, 0.1, 0.2), 0, columnsOf(4, 2), out, 0);
+  const out = pooled([0, 1, 0, 4], 1, 2, () => Float32Array.of(0.9, NaN, 0.1, 0.2)).data;
   expect(out[0]).toBeNaN();
   expect(out[1]).toBeCloseTo(0.2);
   for (const signed of [false, true]) {

@@ -70,7 +70,7 @@ test("a page carries nothing of the other's, and what both need is there once", 
   expect([...page].filter((name) => /^(report\/|encoder\/|.*\blive\.)/.test(name))).toEqual([]);
   expect([...report].filter((name) => name.startsWith("trace/") || ["state/state.ts", "state/store.ts", "words/page.ts"].includes(name))).toEqual([]);
   expect([...report].filter((name) => page.has(name)).sort()).toEqual([
-    "drawing/colour.ts", "drawing/files.ts", "panels/settings.tsx", "panels/sign.tsx", "state/appearance.ts", "state/hash.ts", "state/steps.ts",
+    "drawing/colour.ts", "drawing/files.ts", "panels/controls.tsx", "panels/settings.tsx", "state/appearance.ts", "state/hash.ts", "state/steps.ts",
     "words/common.ts", "words/numbers.ts", "words/speech.ts",
   ]);
 });

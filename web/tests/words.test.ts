@@ -7,7 +7,7 @@ import { page } from "../src/words/page";
 import { report } from "../src/report/words/report";
 import { speaker } from "../src/words/speech";
 import { count, number, percent, rounded } from "../src/words/numbers";
-import { diverging, divergingAt, inkOn, luminance as relative, onScale, paint, SIGN, sequential, sequentialAt } from "../src/drawing/colour";
+import { coloursOf, divergingAt, inkOn, luminance, onScale, paint, SIGN, sequentialAt } from "../src/drawing/colour";
 
 const parts = (text: string): string[] => [...new Set(text.match(/\{\w+\}/g) ?? [])].sort();
 
@@ -55,13 +55,13 @@ test("numbers are read as people read them", () => {
   expect([percent(0.05), percent(0.5), count(109482240)]).toEqual(["5.0%", "50%", "109,482,240"]);
 });
 
-const luminance = (map: Uint8Array, n: number): number => 0.2126 * map[3 * n] + 0.7152 * map[3 * n + 1] + 0.0722 * map[3 * n + 2];
+const grey = ([r, g, b]: readonly number[]): number => 0.2126 * r + 0.7152 * g + 0.0722 * b;
 
 for (const dark of [false, true]) {
   test(`the ${dark ? "dark" : "light"} map grows steadily in grey`, () => {
-    const map = sequential(dark);
+    const map = coloursOf(false, dark);
     for (let n = 8; n < 256; n += 8) {
-      const step = luminance(map, n) - luminance(map, n - 8);
+      const step = grey(map[n]) - grey(map[n - 8]);
       expect(dark ? step : -step).toBeGreaterThan(0);
     }
   });
@@ -89,24 +89,24 @@ test("pixels are the map's colours, on every scale, signed or not", () => {
     const [plain, signed] = [paint(numbers, 1, scale, true, false), paint(numbers.map((x) => -x), 1, scale, true, true)];
     numbers.forEach((x, n) => {
       const shade = Math.round(255 * onScale(x, 1, scale));
-      expect([...plain.subarray(4 * n, 4 * n + 4)]).toEqual([...sequential(true).subarray(3 * shade, 3 * shade + 3), 255]);
-      expect([...signed.subarray(4 * n, 4 * n + 4)]).toEqual([...diverging(true).subarray(3 * (255 - shade), 3 * (255 - shade) + 3), 255]);
+      expect([...plain.subarray(4 * n, 4 * n + 4)]).toEqual([...coloursOf(false, true)[shade], 255]);
+      expect([...signed.subarray(4 * n, 4 * n + 4)]).toEqual([...coloursOf(true, true)[255 - shade], 255]);
     });
   }
 });
 
 test("the maps' colours stay what they are", () => {
-  const at = (map: Uint8Array, places: number[]): number[][] => places.map((n) => [...map.subarray(3 * n, 3 * n + 3)]);
-  expect(at(sequential(false), [0, 64, 128, 255])).toEqual([[255, 255, 255], [216, 231, 248], [132, 178, 231], [19, 34, 61]]);
-  expect(at(sequential(true), [0, 64, 128, 255])).toEqual([[16, 19, 24], [27, 46, 74], [46, 98, 169], [230, 243, 255]]);
-  expect(at(diverging(false), [0, 128, 255, 383, 510])).toEqual([[138, 63, 157], [197, 159, 206], [255, 255, 255], [127, 191, 164], [0, 128, 74]]);
+  const at = (signed: boolean, dark: boolean, places: number[]) => places.map((n) => coloursOf(signed, dark)[n]);
+  expect(at(false, false, [0, 64, 128, 255])).toEqual([[255, 255, 255], [216, 231, 248], [132, 178, 231], [19, 34, 61]]);
+  expect(at(false, true, [0, 64, 128, 255])).toEqual([[16, 19, 24], [27, 46, 74], [46, 98, 169], [230, 243, 255]]);
+  expect(at(true, false, [0, 128, 255, 383, 510])).toEqual([[138, 63, 157], [197, 159, 206], [255, 255, 255], [127, 191, 164], [0, 128, 74]]);
 });
 
 test("text on a colour has the contrast that WCAG asks of small text", () => {
-  expect([relative([255, 255, 255]), relative([0, 0, 0])]).toEqual([1, 0]);
+  expect([luminance([255, 255, 255]), luminance([0, 0, 0])]).toEqual([1, 0]);
   for (const dark of [false, true]) {
     for (let n = 0; n <= 20; n++) {
-      const [ground, ink] = [relative(sequentialAt(n / 20, dark)), inkOn(sequentialAt(n / 20, dark)) === "#fff" ? 1 : 0];
+      const [ground, ink] = [luminance(sequentialAt(n / 20, dark)), inkOn(sequentialAt(n / 20, dark)) === "#fff" ? 1 : 0];
       expect((Math.max(ground, ink) + 0.05) / (Math.min(ground, ink) + 0.05)).toBeGreaterThan(4.5);
     }
   }

@@ -4,7 +4,8 @@ import { cellAt, mostOf, wanted, type Picture, type Window } from "./pictures";
 import { end } from "../panels/slots";
 import { mean, title } from "../heads/several";
 import * as state from "../state/state";
-import { at, column, doc, headName, row, shown } from "../state/store";
+import { at, column, doc, headName, row, shown, wholeText } from "../state/store";
+import type { TraceInfo } from "../trace/trace";
 import { count, number, percent, say } from "../words";
 
 /** The weight of the pinned cell as the picture shows it; null where none is pinned or the mask hides it. */
@@ -24,10 +25,19 @@ export const remarks = (): string[] => {
   ].filter((note) => typeof note === "string");
 };
 
+/** Its text, if that is known. */
+export const textOf = (info: TraceInfo): string[] => (info.text === null ? [] : [say("figure_text", { all: wholeText(info)! })]);
+
 export interface Caption {
   title: string;
   /** The text comes last. */
   sentences: string[];
+}
+
+/** Which rows and columns a part has; nothing of the whole. */
+export function partOf([top, bottom, left, right]: Window): string[] {
+  const [{ length: rows }, { length: columns }] = [shown.value!.rows, shown.value!.columns];
+  return bottom - top === rows && right - left === columns ? [] : [say("table_part", { from: top, to: bottom - 1, left, right: right - 1, rows: count(rows), columns: count(columns) })];
 }
 
 /** What is in view, all of it where no part is given; without the pinned cell where its weight isn't known. */
@@ -40,8 +50,6 @@ export function sentencesOf(picture: Picture, part?: Window, weight?: number | n
   const notes = remarks();
   if (state.filter.value !== "all") notes.unshift(say(`filter_${state.filter.value}`));
   if (info.broken.has(at.value.n)) notes.push(say("broken_says"));
-  const [top, bottom, left, right] = part ?? [0, words.rows.length, 0, words.columns.length];
-  const whole = bottom - top === words.rows.length && right - left === words.columns.length;
   return [
     mean.value ? `${title()}, ${info.name}: ${say("mean_note")}.` : say("figure_what", { ...headName(info, at.value), model: info.name }),
     query && key && weight !== undefined && say("figure_cell", { token: query.text, text: key.text, ...places, weight: weight === null ? "–" : number(weight) }),
@@ -50,10 +58,10 @@ export function sentencesOf(picture: Picture, part?: Window, weight?: number | n
     say("figure_colours", { scale: say(`scale_${state.scale.value}`), most: end(mostOf(picture)) }),
     (state.mode.value === "lines" || (part && state.mode.value === "both")) && say("figure_lines", { share: percent(state.mass.value) }),
     maskOf(info, at.value.layer, mean.value) && say("figure_masked"),
-    !whole && say("table_part", { from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length) }),
+    ...(part ? partOf(part) : []),
     notes.length > 0 && `(${notes.join("; ")})`,
     // last, because a figure cuts what is too long
-    info.text !== null && say("figure_text", { all: info.pair === null ? info.text : `${info.text} | ${info.pair}` }),
+    ...textOf(info),
   ].filter((sentence) => typeof sentence === "string");
 }
 

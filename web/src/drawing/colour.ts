@@ -32,37 +32,25 @@ function mixed(stops: Stops, t: number): RGB {
   return a.map((byte, n) => Math.round(byte + ((t - from) / (to - from)) * (b[n] - byte))) as RGB;
 }
 
-/** 256 colours from the pane's own to the strongest, so that they work in grey, too. */
-function ramp(dark: boolean): Uint8Array {
-  return Uint8Array.from(Array.from({ length: 256 }, (_, n) => mixed(STOPS[themed(dark)], n / 255)).flat());
-}
+const cached = <T,>(make: (signed: boolean, dark: boolean) => T) => {
+  const made: T[] = [];
+  return (signed: boolean, dark: boolean): T => (made[2 * Number(signed) + Number(dark)] ??= make(signed, dark));
+};
 
-/** 511 colours from less through the pane's own (0) to more: neither is the colour of weights, nor that of the selection. */
-function divergingRamp(dark: boolean): Uint8Array {
-  const { more, less } = SIGN[themed(dark)];
-  const zero = STOPS[themed(dark)][0][1];
-  return Uint8Array.from(Array.from({ length: 511 }, (_, n) => mixed([[0, zero], [1, n < 255 ? less : more]], Math.abs(n - 255) / 255)).flat());
-}
-
-const ramps = new Map<string, Uint8Array>();
-
-function cached(name: string, make: () => Uint8Array): Uint8Array {
-  if (!ramps.has(name)) ramps.set(name, make());
-  return ramps.get(name)!;
-}
-
-export const sequential = (dark: boolean): Uint8Array => cached(`weights, ${dark}`, () => ramp(dark));
-export const diverging = (dark: boolean): Uint8Array => cached(`signed, ${dark}`, () => divergingRamp(dark));
-
-const entry = (map: Uint8Array, n: number): RGB => [map[3 * n], map[3 * n + 1], map[3 * n + 2]];
+/**
+ * Of weights, 256 colours from the pane's own to the strongest, so that they work in grey, too. Of signed numbers, 511 from less through
+ * the pane's own (0) to more: neither is the colour of weights, nor that of the selection.
+ */
+export const coloursOf = cached((signed, dark): RGB[] => {
+  const [stops, { more, less }] = [STOPS[themed(dark)], SIGN[themed(dark)]];
+  return Array.from({ length: signed ? 511 : 256 }, (_, n) => (signed ? mixed([[0, stops[0][1]], [1, n < 255 ? less : more]], Math.abs(n - 255) / 255) : mixed(stops, n / 255)));
+});
 
 /** A weight's colour at t, 0 to 1. */
-export const sequentialAt = (t: number, dark: boolean): RGB =>
-  Number.isNaN(t) ? BROKEN : entry(sequential(dark), Math.round(255 * Math.min(1, Math.max(0, t))));
+export const sequentialAt = (t: number, dark: boolean): RGB => coloursOf(false, dark)[Math.round(255 * Math.min(1, Math.max(0, t)))] ?? BROKEN;
 
 /** A signed number's colour at t, -1 to 1. */
-export const divergingAt = (t: number, dark: boolean): RGB =>
-  Number.isNaN(t) ? BROKEN : entry(diverging(dark), 255 + Math.round(255 * Math.min(1, Math.max(-1, t))));
+export const divergingAt = (t: number, dark: boolean): RGB => coloursOf(true, dark)[255 + Math.round(255 * Math.min(1, Math.max(-1, t)))] ?? BROKEN;
 
 /** Relative luminance, 0 to 1 (WCAG 2.2). */
 export function luminance(colour: RGB): number {
@@ -96,26 +84,17 @@ export function colourOf(value: number, most: number, scale: "sqrt" | "linear" |
   return signed ? divergingAt(Math.sign(value) * t, dark) : sequentialAt(t, dark);
 }
 
-const palettes = new Map<Uint8Array, Uint32Array>();
-
-/** A map's colours as pixels of a canvas: opaque, red in the lowest byte. */
-export function palette(map: Uint8Array): Uint32Array {
-  let palette = palettes.get(map);
-  if (!palette) {
-    palette = Uint32Array.from({ length: map.length / 3 }, (_, n) => pixel(entry(map, n)));
-    palettes.set(map, palette);
-  }
-  return palette;
-}
-
 const pixel = ([r, g, b]: RGB): number => 0xff000000 + (b << 16) + (g << 8) + r;
+
+/** The colours as pixels of a canvas: opaque, red in the lowest byte. */
+export const palette = cached((signed, dark) => Uint32Array.from(coloursOf(signed, dark), pixel));
 
 /** Numbers as pixels; signed numbers use the diverging map. */
 export function paint(
   data: Float32Array, most: number, scale: "sqrt" | "linear" | "log", dark: boolean, signed: boolean,
 ): Uint8ClampedArray<ArrayBuffer> {
   const out = new Uint32Array(data.length);
-  const colours = palette(signed ? diverging(dark) : sequential(dark));
+  const colours = palette(signed, dark);
   const broken = pixel(BROKEN);
   for (let n = 0; n < data.length; n++) {
     const value = data[n];

@@ -1,5 +1,5 @@
 // Export of the current picture as SVG and PNG, and of its numbers as CSV and JSON, each with its caption.
-import { captionOf } from "./caption";
+import { captionOf, textOf } from "./caption";
 import { figureOf } from "./figure";
 import { csvCell, download, plainPart } from "./files";
 import { maskOf } from "../text/masking";
@@ -90,8 +90,7 @@ export const partsHere = (): [FigureOf, string][] =>
 /** A part's place, and what stands above and below it. */
 function ofPart(part: FigureOf): [string, string, string[]] {
   const [word, place] = PARTS[part];
-  return [place, `${doc.value!.info.name} · ${say(word)}`, [doc.value!, ...(part === "difference" ? [docB.value!] : [])].flatMap(({ info: { text, pair } }) => (
-    text === null ? [] : say("figure_text", { all: pair === null ? text : `${text} | ${pair}` })))];
+  return [place, `${doc.value!.info.name} · ${say(word)}`, [doc.value!, ...(part === "difference" ? [docB.value!] : [])].flatMap(({ info }) => textOf(info))];
 }
 
 /** The head in view. */

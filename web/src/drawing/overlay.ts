@@ -2,7 +2,7 @@
 import { effect, signal } from "@preact/signals";
 import { FULL_CELLS, picture, rowsOf, wanted, wantedKey } from "./pictures";
 import { overlaid } from "../heads/several";
-import { lookedRow } from "../state/store";
+import { headOf, lookedRow } from "../state/store";
 
 /** A head's weights of row r; null where they are not there. */
 export type RowAt = (r: number) => Float32Array | null;
@@ -23,14 +23,14 @@ export function followOverlay(): void {
     const [{ length: rows }, { length: columns }] = [now.shown.rows, now.shown.columns];
     const whole = rows * columns <= FULL_CELLS;
     const looked = whole ? null : lookedRow.value;
-    const rowsAt = async ([layer, head]: [number, number]): Promise<RowAt> => {
-      const one = { ...now, layer, head };
+    const rowsAt = async (n: number): Promise<RowAt> => {
+      const one = { ...now, ...headOf(now.doc.info, n) };
       if (whole) {
         const { full } = await picture(one, `overlay ${wantedKey(one)}`);
         return (r) => full!.subarray(r * columns, (r + 1) * columns);
       }
       if (looked === null) return () => null;
-      const data = await rowsOf(one, looked, looked + 1, `overlay ${layer}.${head}`);
+      const data = await rowsOf(one, looked, looked + 1, `overlay ${n}`);
       return (r) => (r === looked ? data : null);
     };
     Promise.all(heads.map(rowsAt)).then((found) => { if (ticket === turn) overlaidRows.value = found; }, () => undefined);

@@ -57,8 +57,8 @@ const largest = (data: Float32Array): number => {
 };
 
 /** The value of the strongest colour and the thickest line. */
-export const mostOf = (picture: Picture): number =>
-  picture.ownMost ?? (state.reach.value === "head" ? picture.strongest : 1);
+export const mostOf = (picture: Picture | null): number =>
+  picture?.ownMost ?? (picture && state.reach.value === "head" ? picture.strongest : 1);
 
 export interface Wanted {
   doc: Doc;
@@ -73,7 +73,7 @@ export interface Wanted {
 }
 
 /** The same for the worker. */
-export const drawnOf = ({ doc: { id }, layer, head, mean: heads }: Wanted): Drawn => ({ trace: id, layer, head, mean: heads });
+const drawnOf = ({ doc: { id }, layer, head, mean: heads }: Wanted): Drawn => ({ trace: id, layer, head, mean: heads });
 
 /** The same with the tokens, and with B of a difference. */
 export const askOf = (wanted: Wanted): Drawn & { view: View; normed: boolean; minus: Minus | null } => {
@@ -233,7 +233,9 @@ function prefetch(now: Wanted): void {
 }
 
 /** One row of the picture: available for short texts, requested for long ones. */
-export const rowNumbers = signal<{ key: string; row: number; data: Float32Array } | null>(null);
+export const rowNumbers = signal<{ row: number; data: Float32Array } | null>(null);
+/** Of the row that is looked at. */
+export const lookedNumbers = computed(() => (rowNumbers.value?.row === lookedRow.value ? rowNumbers.value!.data : null));
 
 export function followRow(): void {
   effect(() => {
@@ -246,12 +248,12 @@ export function followRow(): void {
     if (rowNumbers.peek()?.data.length !== now.shown.columns.length) rowNumbers.value = null;
     const key = wantedKey(now);
     if (now_picture.full && now_picture.key === key) {
-      rowNumbers.value = { key, row: i, data: now_picture.full.subarray(i * now_picture.columns, (i + 1) * now_picture.columns) };
+      rowNumbers.value = { row: i, data: now_picture.full.subarray(i * now_picture.columns, (i + 1) * now_picture.columns) };
       return;
     }
     if (now_picture.full) return;
     rowsOf(now, i, i + 1, "row").then((data) => {
-      if (lookedRow.peek() === i && wanted.peek() && wantedKey(wanted.peek()!) === key) rowNumbers.value = { key, row: i, data };
+      if (lookedRow.peek() === i && wanted.peek() && wantedKey(wanted.peek()!) === key) rowNumbers.value = { row: i, data };
     }, () => undefined);
   });
 }

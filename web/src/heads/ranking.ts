@@ -9,7 +9,7 @@ import { table } from "./statistics";
 import { at, doc, headOf } from "../state/store";
 import type { TraceInfo } from "../trace/trace";
 
-const numbersOf = computed<Float32Array | null>(() => table.value?.[asked.value] ?? null);
+export const askedNumbers = computed(() => table.value[asked.value]);
 
 /** Effects and differences have a sign: they are ranked by their size, and coloured by it and by their sign. */
 export const isSigned = computed(() => isDuel.value || asked.value === "effect");
@@ -17,7 +17,7 @@ const sizes = (numbers: Float32Array): Float32Array => (isSigned.value ? numbers
 
 /** By the chosen statistic, without the head that others are held against. */
 export const ranked = computed<number[]>(() => {
-  const numbers = numbersOf.value;
+  const numbers = askedNumbers.value;
   if (!numbers) return [];
   const sorted = byNumber(sizes(numbers), state.order.value !== "low");
   return asked.value === "similarity" ? sorted.filter((n) => n !== at.value.n) : sorted;
@@ -25,10 +25,9 @@ export const ranked = computed<number[]>(() => {
 
 /** Heads in the order in which they are drawn. */
 export const drawn = computed<number[]>(() => {
-  const info = doc.value?.info;
-  if (!info) return [];
+  const { info } = doc.value!;
   const places = Array.from({ length: info.layers.length * info.heads }, (_, n) => n);
-  const numbers = numbersOf.value;
+  const numbers = askedNumbers.value;
   if (state.order.value === "place" || !numbers) return places;
   const sorted = byNumber(sizes(numbers), state.order.value === "high");
   const placed = new Set(sorted);
@@ -39,7 +38,7 @@ export const drawn = computed<number[]>(() => {
 export const isWeight = computed(() => (asked.value === "weight" || asked.value === "mass") && !state.normed.value);
 
 export const range = computed<[number, number]>(() => {
-  const numbers = numbersOf.value;
+  const numbers = askedNumbers.value;
   if (isDuel.value) return [-MOVED, MOVED];
   if (isWeight.value || !numbers) return [0, 1];
   let [low, high] = [Infinity, -Infinity];

@@ -2,20 +2,20 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { headColour } from "../drawing/colour";
 import * as state from "../state/state";
-import { at, doc, headLabel, headName } from "../state/store";
+import { at, doc, headLabel, headName, headOf } from "../state/store";
 import { holdAgainst } from "../state/comparing";
 import { choose } from "./ranking";
 import { say } from "../words";
 
-/** The heads together, (layer, head) each; none where only one is looked at. */
-export const members = computed<[number, number][]>(() => {
+/** The heads together; none where only one is looked at. */
+export const members = computed(() => {
   const info = doc.value?.info;
   const held = info ? state.several.value.filter((n) => n < info.heads * info.layers.length) : [];
-  return held.length > 1 ? held.map((n) => [Math.floor(n / info!.heads), n % info!.heads]) : [];
+  return held.length > 1 ? held : [];
 });
 
-/** The heads whose mean the picture is; null where it is one head's. */
-export const mean = computed(() => (state.blend.value === "mean" && members.value.length ? members.value : null));
+/** The heads whose mean the picture is, (layer, head) each; null where it is one head's. */
+export const mean = computed(() => (state.blend.value === "mean" && members.value.length ? members.value.map((n): [number, number] => [headOf(doc.value!.info, n).layer, headOf(doc.value!.info, n).head]) : null));
 
 /** The heads whose lines lie over each other. */
 export const overlaid = computed(() => (state.blend.value === "over" ? members.value : []));
@@ -57,15 +57,12 @@ export function takeLayer(): void {
   });
 }
 
-/** True if the heads are those of the selected layer. */
-const isLayer = computed(() => members.value.length === doc.value?.info.heads && members.value.every(([layer]) => layer === at.value.layer));
-
 /** The name of what is drawn. */
 export function title(): string {
   const info = doc.value!.info;
   if (!mean.value) return say("layer_head", headName(info, at.value));
-  if (isLayer.value) return say("mean_layer", { l: info.layerNumbers[at.value.layer] });
-  const names = mean.value.map(([layer, head]) => headLabel(info, layer * info.heads + head));
+  if (mean.value.length === info.heads && mean.value.every(([layer]) => layer === at.value.layer)) return say("mean_layer", { l: info.layerNumbers[at.value.layer] });
+  const names = members.value.map((n) => headLabel(info, n));
   return names.length > 4 ? say("mean_heads", { n: names.length }) : say("mean_of", { heads: names.join(", ") });
 }
 

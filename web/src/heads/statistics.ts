@@ -26,11 +26,10 @@ interface Coming extends Gathered {
 
 /** The statistics that the selected trace has, in Python's order. */
 export const known = computed<string[]>(() => {
-  const info = doc.value?.info;
-  const measured = info?.statistics ?? {};
+  const { info } = doc.value!;
   const names = catalog.value.map(({ name }) => name);
-  if (info && info.awaited.size === info.layers.length * info.heads) return names;
-  return names.filter((name) => measured[name]?.some((value) => !Number.isNaN(value)));
+  if (info.awaited.size === info.layers.length * info.heads) return names;
+  return names.filter((name) => info.statistics?.[name]?.some((value) => !Number.isNaN(value)));
 });
 
 export const alike = signal<Coming | null>(null);
@@ -116,10 +115,8 @@ export function followNumbers(): void {
 }
 
 /** (layers * heads) numbers by name; NaN or missing until they are computed. */
-export const table = computed<Record<string, Float32Array> | null>(() => {
-  const info = doc.value?.info;
-  if (!info) return null;
-  const found: Record<string, Float32Array> = { ...((sifted.value ?? info).statistics ?? {}) };
+export const table = computed(() => {
+  const found: Record<string, Float32Array | undefined> = { ...(sifted.value ?? doc.value!.info).statistics };
   if (alike.value) found.similarity = alike.value.numbers;
   if (changed.value) found.change = changed.value.numbers;
   if (weight.value) found.weight = weight.value.numbers;
@@ -134,9 +131,9 @@ export const table = computed<Record<string, Float32Array> | null>(() => {
 /** Progress of the chosen statistic, if incomplete: heads done, of all. */
 export const coming = computed<[number, number] | null>(() => {
   const held = { similarity: alike, change: changed, weight, gap: weightB, mass }[asked.value]?.value;
-  const all = (doc.value?.info.layers.length ?? 0) * (doc.value?.info.heads ?? 0);
-  if (!held && sifted.value && sifted.value.done < all) return [sifted.value.done, all];
-  return held && held.done < held.numbers.length ? [held.done, held.numbers.length] : null;
+  const { layers: { length: layers }, heads } = doc.value!.info;
+  const { done } = held ?? sifted.value ?? { done: Infinity };
+  return done < layers * heads ? [done, layers * heads] : null;
 });
 
 export const isUniform = (info: TraceInfo, n: number): boolean => {

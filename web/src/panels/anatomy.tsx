@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { count, isWord, percent, say } from "../words";
 import { at, doc } from "../state/store";
-import { Centre, EmptyCentre } from "./centre";
+import { Centre, EmptyCentre } from "./controls";
 import type { Anatomy as Model, Part } from "../trace/trace";
 
 const shape = (sizes: (number | string)[]): string => (sizes.length === 1 ? `(${sizes[0]},)` : `(${sizes.join(", ")})`);
@@ -14,9 +14,8 @@ const meaning = ({ name, meaning: came }: Part): string => {
 };
 
 export function Anatomy() {
-  const info = doc.value?.info;
-  const model = info?.anatomy;
-  if (!info) return null;
+  const { info } = doc.value!;
+  const model = info.anatomy;
   if (!model) return <EmptyCentre>{say("anatomy_none")}</EmptyCentre>;
   const tokens = info.queries.tokens.length;
   return (

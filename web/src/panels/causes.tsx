@@ -8,14 +8,10 @@ import { doc, docOf, lookAt, lookedRow, placeOfDoc, shown } from "../state/store
 import { undotted } from "../text/shown";
 import { plainLabel } from "../trace/parts";
 import { number, percent, say, type Word } from "../words";
-import { Fill } from "./bar";
-import { Centre, EmptyCentre } from "./centre";
+import { Centre, EmptyCentre, Field, Fill, Menu, Sign } from "./controls";
 import { Bars, EachHead, inOrder } from "./effects";
-import { Field } from "./field";
 import { Groups } from "./groups";
 import { Inked } from "./inked";
-import { Menu } from "./menu";
-import { Sign } from "./sign";
 
 const isSilent = (layer: number, head: number): boolean => chosen.value.ablate.some(([l, h]) => l === layer && h === head);
 
@@ -91,7 +87,7 @@ function Question() {
   return (
     <>
       <form class="row tools question" onSubmit={(event) => { event.preventDefault(); void go(); }}>
-        <label>{say("causes_change")} <Menu value={way} names={state.WAYS} says={wayName} test="way" onPick={(name) => { state.way.value = name as state.Way; }} /></label>
+        <label>{say("causes_change")} <Menu held={state.way} names={state.WAYS} says={wayName} test="way" /></label>
         {way === "patch" && <Field value={patchText.value} label={say("do_patch")} placeholder={say("do_patch_same", { n: origin.value!.info.queries.tokens.length })} test="patch"
           onText={(text) => { patchText.value = text; }} />}
         {(way === "edge" || way === "cut") && <bdi class={cell ? "chip" : "quiet"}>{cell ? `${way === "cut" ? `${headHere().join(".")}: ` : ""}${cell}` : say("causes_pin")}</bdi>}
@@ -115,7 +111,7 @@ function Measure() {
   const names = ["", ...(start.value.fills ? ["word"] : []), ...(start.value.classes ?? []).map((name) => `class ${name}`), "embedding", "similarity"];
   return (
     <>
-      <label>{say("causes_measure")} <Menu value={value} names={names} says={(name: string) => (name.startsWith("class ") ? say("t_class", { token: name.slice(6) }) : name === "embedding" ? say("t_embedding") : say(`for_${name || "default"}` as Word))} test="measure"
+      <label>{say("causes_measure")} <Menu value={value} names={names} says={(name) => (name.startsWith("class ") ? say("t_class", { token: name.slice(6) }) : name === "embedding" ? say("t_embedding") : say(`for_${name || "default"}` as Word))} test="measure"
         onPick={(name) => { target.value = !name ? null : name.startsWith("class ") ? ["class", name.slice(6)] : name === "embedding" ? [name] : [name, ""]; }} /></label>
       {typed && <Field value={String(wanted![1])} label={say(`for_${value}` as Word)} test="measure-text" onText={(text) => { target.value = [value, text]; }} />}
     </>
@@ -153,7 +149,7 @@ function Choices() {
       </dd>
       <dt>{say("causes_replace")}</dt>
       <dd>
-        <Menu value={place} names={[...labels.keys()]} says={(at: number) => `${at} ${labels[at]}`} aria-label={say("causes_replace")} test="replace-place" onPick={(at) => { held.value = Number(at); }} />
+        <Menu value={place} names={[...labels.keys()]} says={(at) => `${at} ${labels[at]}`} aria-label={say("causes_replace")} test="replace-place" onPick={(at) => { held.value = Number(at); }} />
         <span>→</span>
         <Field value={word} label={say("causes_replace")} test="replace-by" onText={(text) => { written.value = text; }} onEnter={put} />
         <button onClick={put} disabled={!word.trim()} data-test="replace">+</button>

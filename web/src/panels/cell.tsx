@@ -8,7 +8,7 @@ import { largestPlaces } from "../trace/strongest";
 import { written, type Written } from "../state/away";
 import { hasModel } from "../model/remote";
 import { cutEdge } from "./causes";
-import { Fill } from "./bar";
+import { Fill } from "./controls";
 import { Text } from "./name";
 import { isWord, number, percent, say, tell } from "../words";
 import { remarks } from "../drawing/caption";
@@ -35,22 +35,20 @@ interface Found { chain: Chain; key: string; wrote: Written; drawn: number; i: n
 const stepped = (label: Label | undefined, pinned: number | null): number | undefined => label?.tokens[label.tokens.indexOf(pinned!)] ?? label?.tokens[0];
 
 export function Cell() {
-  const info = doc.value?.info;
-  const words = shown.value;
+  const words = shown.value!;
   const { row: r, column: c } = rested.value;
   const found = useSignal<Found | null>(null);
   const current = found.value;
   const { layer, head } = at.value;
-  const [i, j] = [r === null ? undefined : stepped(words?.rows[r], state.query.value), c === null ? undefined : stepped(words?.columns[c], state.key.value)];
-  const now = wanted.value && { ...wanted.value, mean: null };
-  const key = now && `${wantedKey(now)}/${i}/${j}`;
+  const [i, j] = [r === null ? undefined : stepped(words.rows[r], state.query.value), c === null ? undefined : stepped(words.columns[c], state.key.value)];
+  const now = { ...wanted.value!, mean: null };
+  const key = `${wantedKey(now)}/${i}/${j}`;
   useEffect(() => {
-    if (!now || !key || i === undefined || j === undefined) return;
+    if (i === undefined || j === undefined) return;
     engine.ask("chain", { trace: now.doc.id, layer, head, i, j }, "chain")
       .then(async (chain) => { found.value = { chain, key, i, j, drawn: await cellAt(now, r!, c!), wrote: await written(now.doc, layer, head, i, j) }; })
       .catch(() => undefined);
   }, [key]);
-  if (!info || !words) return null;
   const ready = r !== null && c !== null && i !== undefined && j !== undefined && current?.key === key ? current : null;
   // without a pinned cell this is one line, whatever the pointer rests on
   if (row.value === null || column.value === null || r === null || c === null) {

@@ -12,16 +12,13 @@ import { TANGLE } from "../text/sentence";
 import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, shown, type Doc } from "../state/store";
 import { largestPlaces } from "../trace/strongest";
 import type { TraceInfo } from "../trace/trace";
-import { Fill } from "./bar";
-import { Centre } from "./centre";
+import { Centre, Fill, Menu, Sign } from "./controls";
 import { useFetched } from "./fetched";
 import { KeyLine } from "./keyline";
 import { Legend } from "./legend";
 import { LEAST, Matrix, numbersFrom } from "./matrix";
-import { Menu } from "./menu";
 import { pointed } from "./pointed";
 import { Ink, isOne, said as spelled } from "./ribbon";
-import { Sign } from "./sign";
 import { change as plus, short } from "./slots";
 import { isQuiet, marked, type Label } from "../text/shown";
 
@@ -51,9 +48,9 @@ function Chooser({ name, holds, head, onText, onHead }: {
   return (
     <span class="slot">
       <b>{name}</b>
-      <Menu value={holds ? placeOfDoc(holds) : ""} names={[...(holds ? [] : [""]), ...docs.value.keys()]} says={(index: number | "") => (index === "" ? say("compare_none") : short[index])}
+      <Menu value={holds ? placeOfDoc(holds) : ""} names={[...(holds ? [] : ["" as const]), ...docs.value.keys()]} says={(index) => (index === "" ? say("compare_none") : short[index])}
         aria-label={say("compare_text", { name })} title={holds ? fullName(holds) : ""} test={name === "A" ? "compare-a" : "compare-with"} onPick={(index) => { if (index) onText(Number(index)); }} />
-      {info && <Menu value={head ?? ""} names={[...(head === null ? [""] : []), ...Array(info.layers.length * info.heads).keys()]} says={(n: number | "") => (n === "" ? "–" : headLabel(info, n))}
+      {info && <Menu value={head ?? ""} names={[...(head === null ? ["" as const] : []), ...Array(info.layers.length * info.heads).keys()]} says={(n) => (n === "" ? "–" : headLabel(info, n))}
         aria-label={say("compare_head", { name })} test={`head-${name}`} onPick={(n) => { const { layer, head } = headOf(info, Number(n)); onHead(layer, head); }} />}
     </span>
   );
@@ -161,7 +158,7 @@ function Moves({ rows: [x, y], names, b }: { rows: Rows; names: [string, string]
 
 /** The heads whose weight moves most, and where this one stands. */
 function MostMoved({ info }: { info: TraceInfo }) {
-  const moved = table.value?.change;
+  const moved = table.value.change;
   if (!moved || apart.value) return null;
   const order = byNumber(moved, true).filter((n) => short(moved[n]) !== "0");
   if (!order.length) return null;
@@ -180,15 +177,14 @@ function MostMoved({ info }: { info: TraceInfo }) {
 }
 
 export function Compare() {
-  const [a, b, words, both] = [doc.value, slotB.value, shown.value, joint.value];
-  const want = wanted.value && { ...wanted.value, normed: false };
+  const [a, b, both] = [doc.value!, slotB.value, joint.value];
+  const want = { ...wanted.value!, normed: false };
   const wantB: Wanted | null = b && { ...b, minus: null, normed: false, mean: null };
   const duel = b && both;
-  const minus: Wanted | null = want && duel ? { ...want, shown: { ...want.shown, view: both.a }, minus: { ...b, view: both.b } } : null;
+  const minus: Wanted | null = duel ? { ...want, shown: { ...want.shown, view: both.a }, minus: { ...b, view: both.b } } : null;
   const gap = usePicture(minus);
   const rowsOf = (r: number | null): Rows => [useRow(want, r), useRow(wantB, partner("rows", r))];
   const [pinned, looked] = [rowsOf(row.value), rowsOf(lookedRow.value)];
-  if (!a || !words || !want) return null;
   const [l, h] = [state.otherLayer.value, state.otherHead.value];
   const missing = l !== null && h !== null ? { l, h } : headName(a.info, at.value);
   // where no sink takes weight

@@ -55,7 +55,7 @@ const isHere = (effect: Effect): boolean => doc.value !== null && headLabel(doc.
 function look(effect: Effect | undefined): void {
   const info = doc.value?.info;
   const place = info && effect && placeOf(info, effect.layer, effect.head);
-  if (place) choose(info, place.layer * info.heads + place.head);
+  if (place) choose(info, place.n);
 }
 
 /** A bar for each head, from the least to the most: up for more and down for less.
@@ -100,7 +100,7 @@ function Scatter({ order, most }: { order: Effect[]; most: number }) {
   if (!cell || !weights || weights.done < weights.numbers.length) return null;
   const points = order.flatMap((effect, rank) => {
     const place = placeOf(info, effect.layer, effect.head);
-    return place ? [{ ...effect, rank: rank + 1, weight: weights.numbers[place.layer * info.heads + place.head] }] : [];
+    return place ? [{ ...effect, rank: rank + 1, weight: weights.numbers[place.n] }] : [];
   });
   const strongest = points.reduce((best, point) => (point.weight > best.weight ? point : best), points[0]);
   const end = state.normed.value ? Math.max(strongest.weight, 1e-9) : 1;

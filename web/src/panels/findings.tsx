@@ -37,27 +37,19 @@ function evidence({ kind, cells: [{ layer, head }, most], numbers }: Finding): {
   return { number, against: told };
 }
 
-const isHere = (info: TraceInfo, finding: Finding): boolean => {
-  const { layer, head } = at.value;
-  return finding.cells.some((cell, n) => {
-    if (n > 0 && cell.query === null) return false;
-    const place = placeOf(info, cell.layer, cell.head);
-    return place?.layer === layer && place.head === head && cell.query === state.query.value && cell.key === state.key.value;
-  });
-};
+const isHere = (info: TraceInfo, finding: Finding): boolean => finding.cells.some(({ layer, head, query, key }, n) =>
+  !(n > 0 && query === null) && placeOf(info, layer, head)?.n === at.value.n && query === state.query.value && key === state.key.value);
 
 /** A pair of heads that look alike: the second click shows the other one. */
 function open(info: TraceInfo, { cells }: Finding): void {
   const [first, second] = cells;
-  const place = placeOf(info, first.layer, first.head);
-  const there = place?.layer === at.value.layer && place.head === at.value.head;
+  const there = placeOf(info, first.layer, first.head)?.n === at.value.n;
   goTo(info, there && second && second.query === first.query ? second : first);
   if (first.query !== null && first.key !== null) state.statistic.value = "weight";
 }
 
 export function Findings() {
-  const info = doc.value?.info;
-  if (!info) return null;
+  const { info } = doc.value!;
   const every = info.findings ?? [];
   return (
     <section class="findings" aria-label={say("findings")}>

@@ -12,8 +12,8 @@ import { engine } from "../trace/engine";
 import type { Followed } from "../trace/follow";
 import { largestPlaces } from "../trace/strongest";
 import { cut, isolated, leftToRight, say, tell, type Word } from "../words";
-import { Fill } from "./bar";
-import { ink } from "./canvas";
+import { Fill } from "./controls";
+import { ink, sized, useStops } from "./canvas";
 import { short } from "./slots";
 
 /** Letters of the words over the columns, the first that fit in one line; else each column has a slanted label. */
@@ -129,11 +129,7 @@ function Headline({ info, i, size, total, layers, found, beside, name }: View) {
 function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) {
   const box = useRef<HTMLDivElement>(null);
   const room = useSignal([0, 0]);
-  useEffect(() => {
-    const observer = new ResizeObserver(() => { room.value = [box.current!.clientWidth, box.current!.clientHeight]; });
-    observer.observe(box.current!);
-    return () => observer.disconnect();
-  }, []);
+  useStops(() => [sized(() => { room.value = [box.current!.clientWidth, box.current!.clientHeight]; }, box.current)]);
   const [wide, high] = room.value;
   const labels = makeShown(info, "all", true, false).rows;
   const texts = prose(labels, info.queries).map(({ text }) => text.trim());

@@ -2,12 +2,12 @@
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
-import { css, diverging, inkOn, palette, sequential } from "../drawing/colour";
+import { css, inkOn, palette } from "../drawing/colour";
 import { changeName, NOTHING, numberName, targetName } from "../model/ask";
 import { chosenSets, clearSets, pinnedCell } from "../heads/asking";
 import { count, number, say, tell } from "../words";
 import * as state from "../state/state";
-import { drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
+import { askedNumbers, drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
 import { guessAt, guesses, type Guess } from "../heads/guesses";
 import { members, memberColour, overlaid, pick } from "../heads/several";
 import { asked, isDuel, joint, placeOf, slotB } from "../state/comparing";
@@ -15,7 +15,7 @@ import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from
 import { beside, effects, effectAbout, group } from "../model/runs";
 import { everyRow } from "../trace/parts";
 import { statisticName, statisticUnit } from "../heads/catalog";
-import { changed, coming, isUniform, known, STILL, table } from "../heads/statistics";
+import { changed, coming, isUniform, known, STILL } from "../heads/statistics";
 import { wanted } from "../drawing/pictures";
 import { sifted } from "../heads/sifted";
 import { Adding } from "./adding";
@@ -26,9 +26,7 @@ import { HeadList } from "./headlist";
 import { Ramp } from "./legend";
 import { change, corner, end, GUTTER, HEAD, short, slots, type Slots } from "./slots";
 import type { Axis, TraceInfo } from "../trace/trace";
-import { Menu } from "./menu";
-import { Sign } from "./sign";
-import { Switch } from "./switch";
+import { Menu, Range, Sign, Switch } from "./controls";
 import { toolsOpen } from "./tools";
 
 /** Heads that are named below the grid. */
@@ -69,7 +67,7 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side
   const key = [thumbs.data, dark, info, w, h, zero];
   if (sheet && key.every((part, n) => part === sheetKey[n])) return { canvas: sheet, w, h };
   const total = info.layers.length * info.heads;
-  const colours = palette((zero ? diverging : sequential)(dark));
+  const colours = palette(zero > 0, dark);
   const largest = new Uint8Array(w * h);
   sheet = document.createElement("canvas");
   sheet.width = info.heads * w;
@@ -126,30 +124,32 @@ export function Grid() {
   }
 
   function draw(): void {
-    const info = doc.value?.info;
+    const { info } = doc.value!;
     const dark = state.dark.value;
-    const canvas = base.current;
-    if (!info || !canvas || !width.value) return;
+    const canvas = base.current!;
+    if (!width.value) return;
     const now = layout(info);
     const { form, columns, rows, across, side, label, meter, number: below } = now;
     const aside = form === "beside";
     const context = prepare(canvas, now.total);
     const picture = side && !isFlat() ? atlas(info, thumbsOf(info), dark, side, isDuel.value ? STILL : 0) : null;
-    const numbers = table.value?.[asked.value];
+    const numbers = askedNumbers.value;
     const [, high] = range.value;
     const sorted = state.order.value !== "place";
     const [text, plain, quiet, pin] = ["--text", "--ink", "--quiet", "--pin"].map((name) => ink(canvas, name));
-    context.font = `12px ${text}`;
-    context.fillStyle = quiet;
     context.textBaseline = "middle";
+    const write = (said: string, x: number, y: number, most: number, colour: string, align: CanvasTextAlign = "center", font = "12px"): void => {
+      context.font = `${font} ${text}`;
+      context.fillStyle = colour;
+      context.textAlign = align;
+      context.fillText(said, x, y, most);
+    };
     const named = isNamed(info) && side > 0 && !sorted;
     if (!sorted && !named) {
       const heads = sameHeads(info) ? info.headNumbers[0] : null;
       const [everyRow, everyColumn] = [now.down < 13 ? 5 : 1, across < 3.6 ? 20 : across < 18 ? 5 : 1];
-      context.textAlign = "right";
-      for (let r = 0; r < rows; r += everyRow) context.fillText(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6);
-      context.textAlign = "center";
-      for (let c = 0; heads && c < columns; c += everyColumn) context.fillText(String(heads[c]), corner(now, c)[0] + (aside ? side : now.width) / 2, HEAD / 2, everyColumn * across - 1);
+      for (let r = 0; r < rows; r += everyRow) write(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6, quiet, "right");
+      for (let c = 0; heads && c < columns; c += everyColumn) write(String(heads[c]), corner(now, c)[0] + (aside ? side : now.width) / 2, HEAD / 2, everyColumn * across - 1, quiet);
     }
     const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
     const chosen = at.value.n;
@@ -166,11 +166,9 @@ export function Grid() {
       const { l: layer, h: head } = headName(info, headOf(info, n));
       const left = aside ? x : x + Math.floor((now.width - side) / 2);
       context.globalAlpha = faded ? 0.18 : 1;
-      context.textAlign = "center";
       if (!side || isFlat()) {
         context.fillStyle = colour ? css(colour) : ink(canvas, "--line");
-        if (side) context.fillRect(left, y, side, side);
-        else context.fillRect(x, y, now.width, now.height);
+        context.fillRect(side ? left : x, y, side || now.width, side || now.height);
       } else if (picture) {
         const { canvas: from, w, h } = picture;
         context.imageSmoothingEnabled = false;
@@ -192,34 +190,19 @@ export function Grid() {
       const isBold = guess ? guess.turns : bold.has(n);
       const said = guess ? guessName(guess, across > WORDED) : now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${(isSigned.value && asked.value !== "change" ? change : short)(value, isFlat() ? high : undefined)}`;
       if (now.written && (below || form !== "under") && numbers && (now.named || n === chosen || !least || value >= least)) {
-        context.font = `${n === chosen || isBold ? "600 " : ""}12px ${text}`;
-        context.fillStyle = side ? (n === chosen ? pin : isBold ? plain : quiet) : colour ? inkOn(colour) : quiet;
-        if (aside) {
-          context.textAlign = "left";
-          context.fillText(said, left + side + 2, y + side / 2, across - side - 3);
-        } else context.fillText(said, x + now.width / 2, side ? y + side + meter + below / 2 + 1 : y + now.height / 2 + 0.5, across - 2);
+        const [shade, font] = [side ? (n === chosen ? pin : isBold ? plain : quiet) : colour ? inkOn(colour) : quiet, `${n === chosen || isBold ? "600 " : ""}12px`];
+        if (aside) write(said, left + side + 2, y + side / 2, across - side - 3, shade, "left", font);
+        else write(said, x + now.width / 2, side ? y + side + meter + below / 2 + 1 : y + now.height / 2 + 0.5, across - 2, shade, "center", font);
       }
       const mark = info.awaited.has(n) ? "…" : info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
-      context.textAlign = "center";
       if (mark && side) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
         context.fillRect(left, y, side, side);
         context.globalAlpha = faded ? 0.18 : 1;
-        context.fillStyle = plain;
-        context.font = `${side < 20 ? 12 : 14}px ${text}`;
-        context.fillText(mark, left + side / 2, y + side / 2, side);
-      } else if (mark && now.height >= 24) {
-        context.font = `12px ${text}`;
-        context.textAlign = "left";
-        context.fillText(mark, x + 2, y + 7, now.width - 4);
-      }
-      if (label) {
-        context.font = `12px ${text}`;
-        context.textAlign = aside ? "left" : "center";
-        context.fillStyle = plain;
-        context.fillText(`${layer}.${head}`, aside ? left : x + now.width / 2, top + label / 2, now.width);
-      }
+        write(mark, left + side / 2, y + side / 2, side, plain, "center", `${side < 20 ? 12 : 14}px`);
+      } else if (mark && now.height >= 24) write(mark, x + 2, y + 7, now.width - 4, colour ? inkOn(colour) : quiet, "left");
+      if (label) write(`${layer}.${head}`, aside ? left : x + now.width / 2, top + label / 2, now.width, plain, aside ? "left" : "center");
       context.globalAlpha = 1;
     });
     if ((picture || !side || isFlat()) && document.documentElement.dataset.painted === undefined) {
@@ -228,10 +211,10 @@ export function Grid() {
   }
 
   function mark(): void {
-    const info = doc.value?.info;
-    const canvas = over.current;
+    const { info } = doc.value!;
+    const canvas = over.current!;
     void state.dark.value;
-    if (!info || !canvas || !width.value) return;
+    if (!width.value) return;
     const now = layout(info);
     const context = prepare(canvas, now.total);
     const frame = (n: number, colour: string, line: number): void => {
@@ -245,14 +228,14 @@ export function Grid() {
       context.stroke();
     };
     const b = state.pane.value === "compare" && slotB.value?.doc === doc.value ? slotB.value : null;
-    members.value.forEach(([layer, head], n) => frame(layer * info.heads + head, overlaid.value.length ? memberColour(n) : ink(canvas, "--quiet"), 2));
+    members.value.forEach((member, n) => frame(member, overlaid.value.length ? memberColour(n) : ink(canvas, "--quiet"), 2));
     if (b) frame(b.n, ink(canvas, "--ink"), 2);
     const run = beside.value;
     const silent = run && group(run)?.heads;
     for (const n of silent ?? []) {
       const wide = run!.result.change[0].length;
       const place = placeOf(info, Math.floor(n / wide), n % wide);
-      if (place) frame(place.layer * info.heads + place.head, ink(canvas, "--pin"), 2);
+      if (place) frame(place.n, ink(canvas, "--pin"), 2);
     }
     frame(at.value.n, ink(canvas, silent ? "--ink" : "--pin"), silent ? 1 : 2);
     const hover = state.hoverHead.value;
@@ -261,11 +244,11 @@ export function Grid() {
 
   /** The head in view is seen, where a grid of very many layers scrolls; one that the ranking leads to, where the page does. */
   function follow(): void {
-    const [info, element, steps] = [doc.value?.info, scroller.current, walked.value];
-    if (!info || !element || !width.value) return;
+    const [{ info }, steps] = [doc.value!, walked.value];
+    if (!width.value) return;
     const now = layout(info);
     const y = corner(now, drawn.value.indexOf(at.value.n))[1];
-    if (height.value) intoSight(element, y, now.down);
+    if (height.value) intoSight(scroller.current!, y, now.down);
     if (steps !== walks.current && wrap.current!.checkVisibility({ visibilityProperty: true })) {
       const top = wrap.current!.getBoundingClientRect().top + y;
       if (top < 0 || top + now.down > innerHeight - (height.value ? 0 : BAR)) scrollBy(0, top - innerHeight / 2);
@@ -274,8 +257,7 @@ export function Grid() {
   }
 
   function headAt(event: PointerEvent | MouseEvent): number | null {
-    const info = doc.value?.info;
-    if (!info) return null;
+    const { info } = doc.value!;
     const place = wrap.current!.getBoundingClientRect();
     const { columns, rows, across, down } = layout(info);
     const c = Math.floor((event.clientX - place.left - GUTTER) / across);
@@ -284,8 +266,7 @@ export function Grid() {
     return drawn.value[r * columns + c] ?? null;
   }
 
-  const info = doc.value?.info;
-  if (!info) return null;
+  const { info } = doc.value!;
   const slot = layout(info);
   const close = isClose(slot);
   const names = [...(guesses.value ? ["guess"] : []), ...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
@@ -298,7 +279,7 @@ export function Grid() {
   const part = info.layerNumbers.some((number, n) => number !== n) || info.headNumbers.some((numbers) => numbers.some((number, n) => number !== n));
   const every = everyRow(info.queries.tokens.length);
   const all = info.layers.length * info.heads;
-  const numbers = table.value?.[asked.value];
+  const numbers = askedNumbers.value;
   const rankedName = say(state.order.value === "low" ? "ranked_low" : "ranked");
   const notes = [
     uniform > 0 && say("uniform_count", { n: count(uniform) }),
@@ -311,15 +292,14 @@ export function Grid() {
       <div class="row asking spread">
         <Asked /><Adding />
         {isDuel.value ? <Switch held={state.order} names={state.ORDERS.slice(0, 2)} says={(name) => say(`order_${name}`)} test="order" /> : 
-          <Menu class="asker" aria-label={say("ask")} title={say("colour_by")} value={state.statistic.value} names={names} says={statisticName} test="statistic" onPick={(name) => { state.statistic.value = name; }} />}
+          <Menu class="asker" aria-label={say("ask")} title={say("colour_by")} held={state.statistic} names={names} says={statisticName} test="statistic" />}
       </div>
       {toolsOpen.value && <div class="row tools">
-        <Menu value={state.order.value} aria-label={say("order")} names={state.ORDERS} says={(name: state.Order) => say(`order_${name}`)} test="order" onPick={(name) => { state.order.value = name as state.Order; }} />
+        <Menu held={state.order} aria-label={say("order")} names={state.ORDERS} says={(name) => say(`order_${name}`)} test="order" />
         <Switch held={state.face} names={state.FACES} says={(name) => say(`face_${name}`)} test="face" />
         <button aria-pressed={gridTableOpen.value} title={say("grid_table")}
           onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>
-        <label>{say("at_least")} <input type="range" min="0" max="1" step="0.01" value={state.least.value}
-          onInput={(event) => { state.least.value = Number(event.currentTarget.value); }} /> <b>{short(faint())}</b></label>
+        <label>{say("at_least")} <Range held={state.least} /> <b>{short(faint())}</b></label>
       </div>}
       <div class="scroller" ref={scroller}><div
         class="heads" ref={wrap} role="img" data-form={slot.form} data-side={slot.side}
@@ -406,7 +386,7 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
   const hovered = state.hoverHead.value;
   const way = coming.value;
   const looked = hovered ?? at.value.n;
-  const value = table.value?.[asked.value]?.[looked];
+  const value = askedNumbers.value?.[looked];
   return (
     <div class="reading">
       {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" ? say("grid_axes") : isDuel.value && statisticUnit("change")}<span style={{ visibility: close ? "" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>

@@ -3,16 +3,14 @@ import { useSignal } from "@preact/signals";
 import { remarks, sentencesOf } from "../drawing/caption";
 import { count, number, percent, say } from "../words";
 import * as state from "../state/state";
-import { computing, current, progress, rowNumbers, wanted } from "../drawing/pictures";
+import { computing, current, lookedNumbers, progress, wanted } from "../drawing/pictures";
 import { gather, mean, memberColour, members, overlaid, takeLayer, title } from "../heads/several";
 import { overlaidRows } from "../drawing/overlay";
 import { at, doc, headLabel, headName, lookedColumn, lookedRow, shown } from "../state/store";
-import { Centre } from "./centre";
-import { Field } from "./field";
+import { Centre, Field, Menu, Range, Sign, Switch } from "./controls";
 import { Lines, linesCut } from "./lines";
 import { Lost } from "./lost";
 import { Legend } from "./legend";
-import { Menu } from "./menu";
 import { zooming } from "./map";
 import { cellsInPixel, Matrix, numbersFrom } from "./matrix";
 import { NumberTable, tableOpen } from "./table";
@@ -26,9 +24,7 @@ import { largestPlaces } from "../trace/strongest";
 import type { Axis } from "../trace/trace";
 import { Text } from "./name";
 import { ARC } from "./ribbon";
-import { Sign } from "./sign";
 import { short } from "./slots";
-import { Switch } from "./switch";
 import { TextNote, TextTools, TextView } from "./text";
 import { ToolsButton, toolsOpen } from "./tools";
 
@@ -36,15 +32,13 @@ import { ToolsButton, toolsOpen } from "./tools";
 const MOST = 8;
 
 export function HeadPane() {
-  const info = doc.value?.info;
-  const words = shown.value;
-  if (!info || !words) return null;
+  const { info, of } = doc.value!;
+  const words = shown.value!;
   const hasPair = info.queries.segments.includes(1);
   const picture = current.value;
-  const made = doc.value?.of?.run;
   const mode = state.mode.value;
   const [hasLines, hasMatrix] = ["lines", "matrix"].map((name) => mode === name || mode === "both");
-  const badges = [made && changeName(made), ...remarks(), mean.value && say("mean_note")].filter(Boolean);
+  const badges = [of && changeName(of.run), ...remarks(), mean.value && say("mean_note")].filter(Boolean);
   return (
     <Centre pane="picture">
       <div class="row heading">
@@ -56,10 +50,9 @@ export function HeadPane() {
       {toolsOpen.value && <div class="row tools">
         <Switch held={state.mode} names={state.MODES} says={(name) => say(`mode_${name}`)} test="mode" />
         {state.mode.value === "text" ? <TextTools /> : state.mode.value !== "matrix" && (
-          <label title={say("mass_hint")}>{say("mass")} <input type="range" min="0.05" max="1" step="0.01" value={state.mass.value} data-test="mass"
-            onInput={(event) => { state.mass.value = Number(event.currentTarget.value); }} /> <b class="figure">{percent(state.mass.value)}</b></label>
+          <label title={say("mass_hint")}>{say("mass")} <Range held={state.mass} least={0.05} test="mass" /> <b class="figure">{percent(state.mass.value)}</b></label>
         )}
-        {hasPair && <Menu value={state.filter.value} aria-label={say("filter")} names={state.FILTERS} says={(name: state.Filter) => say(`filter_${name}`)} test="filter"
+        {hasPair && <Menu value={state.filter.value} aria-label={say("filter")} names={state.FILTERS} says={(name) => say(`filter_${name}`)} test="filter"
           onPick={(name) => { state.filter.value = name as state.Filter; state.box.value = null; }} />}
         <Tick on={!state.special.value} says={say("hide_special")} test="special" onTick={() => state.toggle(state.special)} />
         <Tick on={state.merged.value} says={say("merge")} test="words" onTick={() => state.toggle(state.merged)} />
@@ -123,7 +116,7 @@ function Together() {
   return (
     <div class="row together">
       <Switch held={state.blend} names={state.BLENDS} says={(name) => say(`blend_${name}`)} test="blend" />
-      {members.value.map(([layer, head]) => layer * info.heads + head).slice(0, MOST).map((member, n) => (
+      {members.value.slice(0, MOST).map((member, n) => (
         <button key={member} class="member" title={say("member_drop", { head: headLabel(info, member) })} data-head={headLabel(info, member)} data-weight={weights[n]} onClick={() => gather(member)}>
           {overlaid.value.length > 0 && <i style={{ background: memberColour(n) }} />}<b>{headLabel(info, member)}</b> {overlaid.value.length > 0 && <span class="figure">{weights[n] === undefined ? "" : short(weights[n]!)}</span>} ×
         </button>
@@ -143,9 +136,8 @@ function Progress() {
 function Status() {
   const words = shown.value!;
   const [r, c] = [lookedRow.value, lookedColumn.value];
-  const numbers = r !== null && rowNumbers.value?.row === r ? rowNumbers.value.data : null;
   const picture = current.value;
-  const value = numbers?.[c ?? -1] ?? null;
+  const value = lookedNumbers.value?.[c ?? -1] ?? null;
   const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
   const how = [
     `${say("queries")} ↓ ${say("keys")} →`, state.mode.value !== "lines" && cellsInPixel.value > 1.05 && say("pooled", { n: number(cellsInPixel.value, 1) }),

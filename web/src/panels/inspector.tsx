@@ -1,5 +1,5 @@
 // Properties of the selected head, and of the hovered or pinned token.
-import { useEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { css, inkOn, sequentialAt } from "../drawing/colour";
 import { entropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
@@ -8,7 +8,7 @@ import { maskOf } from "../text/masking";
 import { mean } from "../heads/several";
 import { placed, seams, type Label } from "../text/shown";
 import * as state from "../state/state";
-import { current, mostOf, rowNumbers, wanted, wantedKey, type Picture } from "../drawing/pictures";
+import { current, lookedNumbers, mostOf, wanted, wantedKey, type Picture } from "../drawing/pictures";
 import { start } from "../model/remote";
 import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../state/store";
 import { pinnedCell } from "../heads/asking";
@@ -19,6 +19,7 @@ import { statisticName, statisticUnit } from "../heads/catalog";
 import { targetName } from "../model/ask";
 import { effectAbout } from "../model/runs";
 import { signal, useSignal } from "@preact/signals";
+import { sized, useStops } from "./canvas";
 import { HeadList } from "./headlist";
 import { KeyLine } from "./keyline";
 import { short } from "./slots";
@@ -46,29 +47,24 @@ const HEADS = 5;
 const FIRST = ["cls", "previous", "next", "same", "distance", "effective_tokens"];
 
 export function Inspector() {
-  const info = doc.value?.info;
-  const words = shown.value;
+  const { info } = doc.value!;
   const picture = current.value;
   const every = useSignal(false);
   const panel = useRef<HTMLElement>(null);
-  const there = Boolean(info && words);
-  useEffect(() => {
-    const element = panel.current;
-    if (!element) return;
+  useStops(() => {
+    const element = panel.current!;
     let frame = 0;
     const later = (): void => {
       cancelAnimationFrame(frame);
       frame = requestAnimationFrame(() => fit(element));
     };
-    const [sizes, changes] = [new ResizeObserver(later), new MutationObserver(later)];
-    sizes.observe(element);
+    const changes = new MutationObserver(later);
     changes.observe(element, { childList: true, subtree: true, characterData: true });
-    return () => { cancelAnimationFrame(frame); sizes.disconnect(); changes.disconnect(); };
-  }, [there]);
-  if (!info || !words) return null;
+    return [() => cancelAnimationFrame(frame), sized(later, element), () => changes.disconnect()];
+  });
   const { n } = at.value;
-  const fresh = picture && wanted.value && picture.key === wantedKey(wanted.value) ? picture : null;
-  const effect = table.value?.effect ? ["effect"] : [];
+  const fresh = picture?.key === wantedKey(wanted.value!) ? picture! : null;
+  const effect = table.value.effect ? ["effect"] : [];
   const first = [...FIRST.filter((name) => known.value.includes(name)).slice(0, start.value.atlas ? 1 : 6), ...effect];
   const listed = every.value || first.length < 2 ? [...known.value, ...effect] : first.includes(state.statistic.value) || !known.value.includes(state.statistic.value) ? first : [...first, state.statistic.value];
   const title = say("inspector", { n: count(info.layers.length * info.heads) });
@@ -80,11 +76,11 @@ export function Inspector() {
       <table class="facts">
         <tbody>
           {listed.map((name) => {
-            const value = table.value?.[name]?.[n];
+            const value = table.value[name]?.[n];
             return (
               <tr key={name} class={state.statistic.value === name ? "chosen" : ""} onClick={() => { state.statistic.value = name; }}>
                 <th scope="row" title={name === "effect" && effectAbout.value?.target ? targetName(effectAbout.value.target) : statisticUnit(name)}>{statisticName(name)}</th>
-                <td class="place"><Strip numbers={table.value?.[name]} here={n} /></td>
+                <td class="place"><Strip numbers={table.value[name]} here={n} /></td>
                 <td>{value === undefined ? "–" : number(value, Math.abs(value) < 10 ? 3 : 1)}</td>
               </tr>
             );
@@ -93,7 +89,7 @@ export function Inspector() {
       </table>
       {known.value.length > first.length && first.length > 1 && <button class="plain" aria-expanded={every.value} onClick={() => { every.value = !every.value; }}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
       <Blocks picture={fresh} />
-      <Looks most={fresh ? mostOf(fresh) : 1} />
+      <Looks most={mostOf(fresh)} />
       <LookedBy picture={fresh} />
       {state.statistic.value !== "weight" && <StrongestIn info={info} />}
       <p class="quiet small honest">{say("honest", { more: info.hasNorms && !state.normed.value ? say("honest_normed") : say("honest_causes") })}</p>
@@ -194,7 +190,7 @@ function StrongestIn({ info }: { info: TraceInfo }) {
 /** Where the query that is looked at looks. */
 function Looks({ most }: { most: number }) {
   const looked = lookedRow.value;
-  const numbers = looked !== null && rowNumbers.value?.row === looked ? rowNumbers.value.data : null;
+  const numbers = lookedNumbers.value;
   const keys = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
   return (
     <>
@@ -238,7 +234,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const full = picture?.full;
   const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const order = full && c !== null && c < picture.columns
-    ? largestPlaces(full, 3, picture.rows, c, picture.columns)
+    ? largestPlaces(Float32Array.from({ length: picture.rows }, (_, r) => full[r * picture.columns + c]), 3)
         .filter((r) => words.rows[r] && !masked?.(words.rows[r], words.columns[c], full[r * picture.columns + c]))
     : [];
   if (c === null || !words.columns[c]) return null;

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import * as state from "../state/state";
 import { column, lookedRow, row, shown } from "../state/store";
 import type { Label } from "../text/shown";
-import { Fill } from "./bar";
+import { Fill } from "./controls";
 import { Name } from "./name";
 
 interface Props {

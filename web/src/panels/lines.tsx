@@ -5,11 +5,11 @@ import { strongestKeys } from "../trace/strongest";
 import { maskOf } from "../text/masking";
 import { number, say } from "../words";
 import * as state from "../state/state";
-import { current, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
-import { column, doc, lookedRow, row, shown } from "../state/store";
+import { current, lookedNumbers, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
+import { column, lookedRow, row, shown } from "../state/store";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
-import { memo } from "./memo";
+import { memo } from "./controls";
 import { overlaidRows, type RowAt } from "../drawing/overlay";
 import { fresh, heard, ink, intoSight, sized, useStops } from "./canvas";
 import { Name } from "./name";
@@ -53,8 +53,8 @@ export function Lines() {
   });
   const lineHeight = useComputed(() => {
     if (beside.value) return beside.value.cell;
-    const words = shown.value;
-    const most = Math.max(words?.rows.length ?? 1, words?.columns.length ?? 1, 1);
+    const { rows, columns } = shown.value!;
+    const most = Math.max(rows.length, columns.length, 1);
     return Math.max(HEIGHT, Math.min(TALLEST, Math.floor((seen.value.height - 10) / most)));
   });
 
@@ -84,19 +84,15 @@ export function Lines() {
   /** Mark hovered and pinned tokens and each key's weight on the existing elements, without rendering again. */
   function marks(): void {
     void rendered.value;
-    const looked = lookedRow.value;
-    const selected = rowNumbers.value;
-    const numbers = looked !== null && selected?.row === looked ? selected.data : null;
-    const most = current.value ? mostOf(current.value) : 1;
-    const words = shown.value;
-    const mark = (
-      side: HTMLDivElement | null, hovered: number | null, pinned: number | null, labels: Label[] | undefined, set: readonly number[],
-    ): void => {
-      for (const token of side?.children ?? []) {
+    const numbers = lookedNumbers.value;
+    const most = mostOf(current.value);
+    const words = shown.value!;
+    const mark = (side: HTMLDivElement, hovered: number | null, pinned: number | null, labels: Label[], set: readonly number[]): void => {
+      for (const token of side.children) {
         const at = Number((token as HTMLElement).dataset.at);
         token.classList.toggle("hovered", at === hovered);
         token.classList.toggle("pinned", at === pinned);
-        const chosen = isIn(labels?.[at], set);
+        const chosen = isIn(labels[at], set);
         token.classList.toggle("chosen", chosen);
         const selected = String(chosen || at === pinned);
         if (token.getAttribute("aria-selected") !== selected) token.setAttribute("aria-selected", selected);
@@ -104,22 +100,22 @@ export function Lines() {
         if (bar?.tagName === "I") bar.style.width = numbers ? `${(100 * Math.min(1, Math.abs(numbers[at]) / most)).toFixed(1)}%` : "0";
       }
     };
-    mark(left.current, state.hoverRow.value, row.value, words?.rows, state.from.value);
-    mark(right.current, state.hoverColumn.value, column.value, words?.columns, state.to.value);
+    mark(left.current!, state.hoverRow.value, row.value, words.rows, state.from.value);
+    mark(right.current!, state.hoverColumn.value, column.value, words.columns, state.to.value);
   }
 
   /** Scroll so that the map's window and the lines begin at the same query. */
   function inStep(): void {
     const top = state.box.value?.top;
-    const element = scroller.current;
-    if (top === undefined || !element || Math.abs(element.scrollTop - top * lineHeight.value) < 2) return;
+    const element = scroller.current!;
+    if (top === undefined || Math.abs(element.scrollTop - top * lineHeight.value) < 2) return;
     element.scrollTop = top * lineHeight.value;
     placed.current = element.scrollTop;
   }
 
   /** Scroll the pinned query into view. */
   function follow(): void {
-    if (row.value !== null && scroller.current) intoSight(scroller.current, row.value * lineHeight.value, lineHeight.value);
+    if (row.value !== null) intoSight(scroller.current!, row.value * lineHeight.value, lineHeight.value);
   }
 
   /** The visible tokens of a side, with a margin: [from, to). */
@@ -130,8 +126,8 @@ export function Lines() {
 
   /** For a long text, compute only the visible rows. */
   function fetchStrip(): void {
-    const [now, drawn] = [wanted.value, current.value];
-    if (!now || !drawn || drawn.full || !seen.value.height) return;
+    const [now, drawn] = [wanted.value!, current.value];
+    if (!drawn || drawn.full || !seen.value.height) return;
     const [from, to] = range(now.shown.rows.length);
     const key = wantedKey(now);
     if (strip.peek()?.key === key && strip.peek()!.from === from && strip.peek()!.to === to) return;
@@ -139,10 +135,10 @@ export function Lines() {
   }
 
   function draw(): void {
-    const element = canvas.current;
-    const [picture, now, info] = [current.value, wanted.value, doc.value?.info];
+    const element = canvas.current!;
+    const [picture, now] = [current.value, wanted.value!];
     const { width, height, top } = seen.value;
-    if (!element || !picture || !now || !info || !width) return;
+    if (!picture || !width) return;
     const wide = element.clientWidth;
     const context = fresh(element, wide, height);
     const colour = ink(element, "--accent");
@@ -209,15 +205,13 @@ export function Lines() {
       });
     });
     // over several heads the pin would hide which of them a line is
-    const numbers = looked !== null && column.value !== null && drawnHeads.length === 1 ? selectedRow(looked) : null;
     const pinned = column.value;
-    const masked = maskOf(info, now.layer, now.mean);
-    const hidden = numbers && looked !== null && pinned !== null && masked?.(now.shown.rows[looked], now.shown.columns[pinned], numbers[pinned]);
-    if (numbers && looked !== null && column.value !== null && !hidden) {
+    const weight = looked !== null && pinned !== null && drawnHeads.length === 1 ? selectedRow(looked)?.[pinned] : undefined;
+    if (weight !== undefined && !maskOf(now.doc.info, now.layer, now.mean)?.(now.shown.rows[looked!], now.shown.columns[pinned!], weight)) {
       context.beginPath();
-      bend(looked, column.value);
+      bend(looked!, pinned!);
       context.strokeStyle = ink(element, "--pin");
-      stroke((SHADES - 1) * Math.sqrt(Math.min(1, Math.max(Math.abs(numbers[column.value]) / most, 0.04))), 1);
+      stroke((SHADES - 1) * Math.sqrt(Math.min(1, Math.max(Math.abs(weight) / most, 0.04))), 1);
     }
     const beyond = (side: "up" | "down"): Edge[] => {
       const found: Edge[] = [];
@@ -232,8 +226,7 @@ export function Lines() {
     linesCut.value = drawn < weights.length ? [drawn, weights.length] : null;
   }
 
-  const words = shown.value;
-  if (!words) return null;
+  const words = shown.value!;
   const [top, bottom] = range(words.rows.length);
   const [first, last] = range(words.columns.length);
   const height = lineHeight.value;

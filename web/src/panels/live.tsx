@@ -3,10 +3,9 @@ import { guesses, type Guess } from "../heads/guesses";
 import { compare, cosine, first, guessOf, isSilent, kept, silence, silent, texts, toggled, took, type, whole } from "../model/live";
 import { start, trouble } from "../model/remote";
 import { at, type Doc } from "../state/store";
-import { Field } from "./field";
+import { Field, Sign } from "./controls";
 import { short } from "./slots";
 import { say, tell } from "../words";
-import { Sign } from "./sign";
 import "../model/live.css";
 
 export function Live() {

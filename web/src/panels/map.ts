@@ -1,5 +1,5 @@
 // A matrix as a map: positions of its cells on the screen, zooming, the visible part.
-import { columnsOf, poolRow } from "../trace/parts";
+import { pooled } from "../trace/parts";
 import type { Picture, Window } from "../drawing/pictures";
 import type { Box } from "../state/state";
 
@@ -11,8 +11,8 @@ export const SLANT = Math.PI / 3.2;
 const MOST = { left: 124, top: 104 };
 
 /** Room for labels of these widths, where cells are at least so wide. */
-export function around(rows: number[], columns: number[], cell = 12): Margins {
-  const out = columns.map((wide, n) => 10 + wide * Math.cos(SLANT) - (columns.length - n - 0.5) * cell);
+export function around(rows: number[], columns: number[]): Margins {
+  const out = columns.map((wide, n) => 10 + wide * Math.cos(SLANT) - (columns.length - n - 0.5) * 12);
   return {
     left: Math.min(MOST.left, Math.ceil(Math.max(20, ...rows)) + 12),
     top: Math.min(MOST.top, Math.ceil(Math.max(20, ...columns) * Math.sin(SLANT)) + 14),
@@ -45,7 +45,7 @@ export function spaced(worth: readonly number[], apart: number): number[] {
 const plot = (width: number, height: number, { left, top, right }: Margins): [number, number] =>
   [Math.max(40, width - left - right), Math.max(40, height - top - 6)];
 
-export function geometry(width: number, height: number, picture: Picture, box: Box, margins = LABELS): Geometry {
+export function geometry(width: number, height: number, picture: Picture, box: Box, margins: Margins): Geometry {
   const [plotWidth, plotHeight] = plot(width, height, margins);
   const whole = Math.min(plotWidth / picture.columns, plotHeight / picture.rows, LARGEST);
   const cell = box ? Math.min(LARGEST * 1.4, Math.max(whole, Math.min(plotWidth, plotHeight) / box.span)) : whole;
@@ -61,7 +61,7 @@ export function geometry(width: number, height: number, picture: Picture, box: B
 }
 
 /** The window after zooming by a factor around the cell at (x, y), which stays in place; null for the whole matrix. */
-export function zoomed(g: Geometry, picture: Picture, width: number, height: number, factor: number, x: number, y: number, margins = LABELS): Box {
+export function zoomed(g: Geometry, picture: Picture, width: number, height: number, factor: number, x: number, y: number, margins: Margins): Box {
   const least = Math.min(...plot(width, height, margins));
   const most = Math.max(picture.rows, picture.columns);
   const span = Math.max(Math.min(4, most), (least / g.cell) * factor);
@@ -81,21 +81,8 @@ export function visible(g: Geometry, picture: Picture): Window {
 }
 
 /** Rows and columns [..) of a picture that has all its cells, pooled to at most height x width by the value furthest from 0. */
-export function pool(
-  picture: Picture, top: number, bottom: number, left: number, right: number, height: number, width: number,
-): { data: Float32Array; height: number; width: number } {
-  const { columns } = picture;
-  const full = picture.full!;
-  const h = Math.min(height, bottom - top);
-  const w = Math.min(width, right - left);
-  if (h === picture.rows && w === columns) return { data: full, height: h, width: w };
-  const out = new Float32Array(h * w);
-  const columnOf = columnsOf(right - left, w);
-  for (let r = top; r < bottom; r++) {
-    poolRow(full, r * columns + left, columnOf, out, Math.floor(((r - top) * h) / (bottom - top)) * w);
-  }
-  return { data: out, height: h, width: w };
-}
+export const pool = ({ full, columns }: Picture, box: Window, height: number, width: number): Picture["overview"] =>
+  pooled(box, height, width, (first) => full!.subarray(first * columns + box[2]), columns);
 
 /** Changes the visible span of the matrix on the screen by a factor. */
 export const zooming = { by: (_factor: number): void => undefined };

@@ -152,7 +152,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     if (now.full) {
       const height = Math.max(1, Math.round((bottom - top) * g.cell * ratio));
       const width = Math.max(1, Math.round((right - left) * g.cell * ratio));
-      blit(context, pool(now, top, bottom, left, right, height, width), x(left), y(top), (right - left) * g.cell, (bottom - top) * g.cell, mostOf(now), now.signed);
+      blit(context, pool(now, [top, bottom, left, right], height, width), x(left), y(top), (right - left) * g.cell, (bottom - top) * g.cell, mostOf(now), now.signed);
     } else {
       blit(context, now.overview, x(0), y(0), now.columns * g.cell, now.rows * g.cell, mostOf(now), now.signed);
       if (fine && fine.key === now.key) {
@@ -259,7 +259,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     void version.value;
     const [r, c] = [here("rows", state.hoverRow.value), here("columns", state.hoverColumn.value)];
     const [pinnedRow, pinnedColumn] = [here("rows", row.value), here("columns", column.value)];
-    const words = shown.value;
+    const words = shown.value!;
     void state.dark.value;
     if (!g || !now || !canvas) return;
     const context = fresh(canvas, size.value.width, size.value.height);
@@ -277,12 +277,11 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     };
     const [pin, hover] = [ink(canvas, "--pin"), ink(canvas, "--quiet")];
     const { rows: down, columns: across } = props.current;
-    const chosen = (labels: Label[] | undefined, place: number | null, set: readonly number[]): boolean =>
-      place !== null && isIn(labels?.[place], set);
+    const chosen = (labels: Label[], place: number | null, set: readonly number[]): boolean => place !== null && isIn(labels[place], set);
     context.fillStyle = pin;
     // chosen sets: a bar at the side of their rows and above their columns
-    down.forEach((_, n) => { if (chosen(words?.rows, atA("rows", n), state.from.value)) context.fillRect(g.left - 1, y(n), 3, cell); });
-    across.forEach((_, n) => { if (chosen(words?.columns, atA("columns", n), state.to.value)) context.fillRect(x(n), g.top - 1, cell, 3); });
+    down.forEach((_, n) => { if (chosen(words.rows, atA("rows", n), state.from.value)) context.fillRect(g.left - 1, y(n), 3, cell); });
+    across.forEach((_, n) => { if (chosen(words.columns, atA("columns", n), state.to.value)) context.fillRect(x(n), g.top - 1, cell, 3); });
     if (pinnedRow !== null) frame(g.left, y(pinnedRow), g.width, cell, pin, 1.5);
     if (pinnedColumn !== null && pinnedRow !== null) frame(x(pinnedColumn), y(pinnedRow), cell, cell, pin, 3);
     else if (pinnedColumn !== null) frame(x(pinnedColumn), g.top, cell, g.height, pin, 1.5);

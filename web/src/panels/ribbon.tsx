@@ -4,7 +4,7 @@ import { effect, useSignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
 import { sides } from "../heads/asking";
 import { maskOf } from "../text/masking";
-import { current, mostOf, rowNumbers } from "../drawing/pictures";
+import { current, lookedNumbers, mostOf } from "../drawing/pictures";
 import { direction, prose, type Piece } from "../text/prose";
 import { isIn, isQuiet, isUnspaced, seams, type Label, type Shown } from "../text/shown";
 import type { Axis, TraceInfo } from "../trace/trace";
@@ -36,8 +36,7 @@ const TWO = ["small named", "small"];
 const HIGH = 800;
 
 export function Ribbon() {
-  const [words, info] = [shown.value, doc.value?.info];
-  if (!words || !info) return null;
+  const [words, { info }] = [shown.value!, doc.value!];
   const server = hasModel.value && !start.value.model;
   const looks = lookedRow.value === null ? undefined : words.rows[lookedRow.value]?.text;
   const one = isOne(words, info);
@@ -92,7 +91,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   const way = direction(labels);
   const seam = side === "both" ? seams(labels)[0] : undefined;
   const { pinned, held, set } = sides(looks ? "row" : "column");
-  const numbers = (): Float32Array | null => (side !== "row" && lookedRow.value !== null && rowNumbers.value?.row === lookedRow.value ? rowNumbers.value.data : null);
+  const numbers = (): Float32Array | null => (side === "row" ? null : lookedNumbers.value);
 
   /** Letters as large as they fit, 28 px at best. */
   function fit(): void {
@@ -130,7 +129,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
       return;
     }
     const words = box.current.querySelectorAll<HTMLElement>(".said-word > bdi");
-    const most = current.value ? mostOf(current.value) : 1;
+    const most = mostOf(current.value);
     const middle = (n: number): number => words[n].offsetLeft + words[n].offsetWidth / 2;
     const top = (n: number): number => words[n].offsetTop;
     const bottom = (n: number): number => top(n) + words[n].parentElement!.offsetHeight;
@@ -151,7 +150,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   const isClose = (n: number): boolean => n > 0 && !text[n].before && !isQuiet(labels[n - 1]) && (isUnspaced(labels[n].text) || isUnspaced(labels[n - 1].text));
   const turned = felt.value;
   const now = turned ? labels.map(({ tokens }) => tokens.reduce((sum, token) => sum + turned.values[token], 0) / tokens.length) : numbers();
-  const most = turned?.most ?? (current.value ? mostOf(current.value) : 1);
+  const most = turned?.most ?? mostOf(current.value);
   const masked = now && !turned && lookedRow.value !== null ? maskOf(doc.value!.info, at.value.layer) : null;
   return (
     <div class="sentence" ref={box} role="listbox" tabIndex={0} aria-multiselectable="true" data-test={`sentence-${side}`} dir={way}

@@ -2,7 +2,7 @@
 import { language, theme, THEMES } from "../state/appearance";
 import type { common } from "../words/common";
 import { LANGUAGES, spoken } from "../words/speech";
-import { Sign } from "./sign";
+import { Sign } from "./controls";
 
 const SIGNS = { auto: "◐", light: "○", dark: "●" };
 

@@ -2,16 +2,18 @@
 import type { ComponentChildren } from "preact";
 import { signal } from "@preact/signals";
 import { statisticName } from "../heads/catalog";
-import { count, number, say } from "../words";
+import { number, say } from "../words";
 import { maskOf } from "../text/masking";
 import { marked } from "../text/shown";
 import { guessAt } from "../heads/guesses";
 import { title } from "../heads/several";
 import { asked } from "../state/comparing";
-import { coming, table } from "../heads/statistics";
+import { askedNumbers } from "../heads/ranking";
+import { coming } from "../heads/statistics";
 import { useFetched } from "./fetched";
+import { partOf } from "../drawing/caption";
 import { cellsOf, wanted, wantedKey } from "../drawing/pictures";
-import { column, doc, row, sameHeads, shown } from "../state/store";
+import { column, doc, row, sameHeads } from "../state/store";
 
 export const tableOpen = signal(false);
 const MOST = 24;
@@ -26,32 +28,28 @@ const Table = ({ rows, columns, cell, children }: { rows: (string | number)[]; c
 );
 
 export function NumberTable() {
-  const info = doc.value?.info;
-  const words = shown.value;
-  const now = wanted.value;
+  const now = wanted.value!;
+  const { rows, columns } = now.shown;
   const around = (place: number | null, size: number): [number, number] => {
     const from = Math.max(0, Math.min((place ?? 0) - MOST / 2, size - MOST));
     return [from, Math.min(size, from + MOST)];
   };
-  const [top, bottom] = around(row.value, words?.rows.length ?? 0);
-  const [left, right] = around(column.value, words?.columns.length ?? 0);
-  const numbers = useFetched(!now || bottom <= top || right <= left ? "" : [wantedKey(now), top, bottom, left, right].join("/"), () => cellsOf(now!, [top, bottom, left, right], undefined, undefined, "table"));
-  if (!info || !words || !now) return null;
+  const [top, bottom] = around(row.value, rows.length);
+  const [left, right] = around(column.value, columns.length);
+  const numbers = useFetched([wantedKey(now), top, bottom, left, right].join("/"), () => cellsOf(now, [top, bottom, left, right], undefined, undefined, "table"));
   const wide = right - left;
-  const masked = maskOf(info, now.layer, now.mean);
+  const masked = maskOf(now.doc.info, now.layer, now.mean);
   /** A key that the mask hides has no weight. */
   const shownNumber = (r: number, c: number): string => {
     const weight = numbers?.[r * wide + c];
     if (weight === undefined) return "";
-    return masked?.(words.rows[top + r], words.columns[left + c], weight) ? "–" : number(weight);
+    return masked?.(rows[top + r], columns[left + c], weight) ? "–" : number(weight);
   };
   return (
     <div class="numbers" tabIndex={0}>
-      <Table rows={words.rows.slice(top, bottom).map(marked)} columns={words.columns.slice(left, right).map(marked)} cell={shownNumber}>
+      <Table rows={rows.slice(top, bottom).map(marked)} columns={columns.slice(left, right).map(marked)} cell={shownNumber}>
         {say("table_caption", { what: title() })}
-        {(wide < words.columns.length || bottom - top < words.rows.length) && ` · ${say("table_part", {
-          from: top, to: bottom - 1, left, right: right - 1, rows: count(words.rows.length), columns: count(words.columns.length),
-        })}`}
+        {partOf([top, bottom, left, right]).map((part) => ` · ${part}`)}
       </Table>
     </div>
   );
@@ -61,10 +59,9 @@ export const gridTableOpen = signal(false);
 
 /** The chosen statistic of every head. Always present for screen readers; visible when opened. */
 export function GridTable() {
-  const info = doc.value?.info;
-  if (!info) return null;
+  const { info } = doc.value!;
   const name = asked.value;
-  const numbers = table.value?.[name];
+  const numbers = askedNumbers.value;
   const cell = (n: number): string => {
     const guess = guessAt(n);
     return guess ? `${guess.label} ${number(guess.share)}` : numbers ? number(numbers[n]) : "–";

@@ -11,12 +11,10 @@ import { doc, shown } from "../state/store";
 import { count, say } from "../words";
 import { isIn, isQuiet, type Label } from "../text/shown";
 import { fresh, ink as colourOf, intoSight, sized, useStops } from "./canvas";
-import { memo } from "./memo";
+import { Sign, Switch, memo } from "./controls";
 import { between, placeAt, pointed } from "./pointed";
-import { Sign } from "./sign";
 import { isOne as areOne } from "./ribbon";
 import { short } from "./slots";
-import { Switch } from "./switch";
 
 /** Sizes of the letters, the largest that lets the whole text be seen; long texts scroll at the last. */
 const SIZES = [28, 18];
@@ -162,7 +160,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const [numbers, picture, pin] = [inkHere(), current.value, colourOf(canvas, "--pin")];
     const [down, across] = [high / all, MAP / flow.current!.clientWidth];
     for (let n = 0; n < pieces.length; n++) {
-      const t = numbers ? onScale(Math.abs(numbers[n]), picture ? mostOf(picture) : 1, state.scale.value) : 0;
+      const t = numbers ? onScale(Math.abs(numbers[n]), mostOf(picture), state.scale.value) : 0;
       context.fillStyle = pinned.value === n ? pin : t > FAINT ? css(sequentialAt(t, state.dark.value)) : colourOf(canvas, "--line");
       context.fillRect(words!.left[n] * across, words!.top[n] * down, Math.max(1, (words!.right[n] - words!.left[n]) * across - 0.5), Math.max(1.5, 14 * down));
     }
@@ -177,7 +175,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     if (!placed.value || !flow.current) return;
     const { top, right } = placed.value;
     const spans = flow.current.children as HTMLCollectionOf<HTMLElement>;
-    const most = picture ? mostOf(picture) : 1;
+    const most = mostOf(picture);
     const [scale, dark] = [state.scale.value, state.dark.value];
     const least = LEAST[state.direction.value] * most;
     const words = labelsOf(side);
@@ -309,5 +307,5 @@ export function TextNote() {
   const text = isEvery.value ? (ink.value ? say("text_from_every") : say("text_choose"))
     : !places.length ? say("text_choose")
     : say(`text_${direction}_${places.length > 1 ? "many" : "one"}`, { token: labels[places[0]]?.text ?? "", n: count(places.length) });
-  return <span class="wraps" data-test="ink" aria-live="polite"><span class="quiet">{text}{ink.value && ` · ${say("text_numbers", { n: short(LEAST[direction] * (current.value ? mostOf(current.value) : 1)) })}`}</span></span>;
+  return <span class="wraps" data-test="ink" aria-live="polite"><span class="quiet">{text}{ink.value && ` · ${say("text_numbers", { n: short(LEAST[direction] * mostOf(current.value)) })}`}</span></span>;
 }

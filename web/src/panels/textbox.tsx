@@ -9,8 +9,7 @@ import { readable } from "../text/shown";
 import * as state from "../state/state";
 import { doc, lookAt, placeOfDoc } from "../state/store";
 import { say } from "../words";
-import { Field } from "./field";
-import { Sign } from "./sign";
+import { Field, Sign } from "./controls";
 
 export function TextBox() {
   const info = doc.value!.info;

@@ -8,7 +8,7 @@ import { title } from "../heads/several";
 import { hasRibbon } from "../text/sentence";
 import { Save } from "./save";
 import { Settings } from "./settings";
-import { Sign } from "./sign";
+import { Sign } from "./controls";
 
 export function Top() {
   const info = doc.value?.info;

@@ -15,10 +15,10 @@ const heads = ({ layerNumbers, headNumbers }: TraceInfo): string => JSON.stringi
 export const apart = computed(() => doc.value !== null && otherDoc.value !== null && heads(doc.value.info) !== heads(otherDoc.value.info));
 
 /** The index of the head with these numbers in another trace; null if it has none. */
-export function placeOf(info: TraceInfo, layerNumber: number, headNumber: number): { layer: number; head: number } | null {
+export function placeOf(info: TraceInfo, layerNumber: number, headNumber: number): { layer: number; head: number; n: number } | null {
   const layer = info.layerNumbers.indexOf(layerNumber);
   const head = layer < 0 ? -1 : info.headNumbers[layer].indexOf(headNumber);
-  return head < 0 ? null : { layer, head };
+  return head < 0 ? null : { layer, head, n: layer * info.heads + head };
 }
 
 export interface Slot {
@@ -35,8 +35,8 @@ export const slotB = computed<Slot | null>(() => {
   if (!a || !b || !words) return null;
   const { l, h } = headName(a.info, at.value);
   const [layer, head] = [state.otherLayer.value, state.otherHead.value];
-  const place = layer === null || head === null ? placeOf(b.info, l, h) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head };
-  return place && { doc: b, shown: words, ...place, n: place.layer * b.info.heads + place.head };
+  const place = layer === null || head === null ? placeOf(b.info, l, h) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head, n: layer * b.info.heads + head };
+  return place && { doc: b, shown: words, ...place };
 });
 
 /** The text that B's head was chosen in. */

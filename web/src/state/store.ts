@@ -37,22 +37,15 @@ export const at = computed(() => {
 export const headOf = ({ heads }: TraceInfo, n: number): { layer: number; head: number } => ({ layer: Math.floor(n / heads), head: n % heads });
 /** Thumbnails that arrive make another info of the same text. */
 const text = computed(() => doc.value?.info.queries);
-export const shown = computed<Shown | null>(() => {
-  const info = text.value && doc.peek()?.info;
-  return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
-});
-export const otherShown = computed<Shown | null>(() => {
-  const info = docB.value?.info;
-  return info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null;
-});
-export const row = computed<number | null>(() => {
-  const index = state.query.value === null ? -1 : (shown.value?.rowOf[state.query.value] ?? -1);
+const shownOf = (info: TraceInfo | null | undefined): Shown | null => (info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null);
+export const shown = computed(() => shownOf(text.value && doc.peek()?.info));
+export const otherShown = computed(() => shownOf(docB.value?.info));
+const placeIn = (of: Int32Array | undefined, token: number | null): number | null => {
+  const index = of?.[token ?? -1] ?? -1;
   return index < 0 ? null : index;
-});
-export const column = computed<number | null>(() => {
-  const index = state.key.value === null ? -1 : (shown.value?.columnOf[state.key.value] ?? -1);
-  return index < 0 ? null : index;
-});
+};
+export const row = computed(() => placeIn(shown.value?.rowOf, state.query.value));
+export const column = computed(() => placeIn(shown.value?.columnOf, state.key.value));
 /** The row and column that the panels show: hovered, otherwise pinned. */
 export const lookedRow = computed(() => state.hoverRow.value ?? row.value);
 export const lookedColumn = computed(() => state.hoverColumn.value ?? column.value);
@@ -96,6 +89,9 @@ export function headLabel(info: TraceInfo, n: number): string {
   return `${l}.${h}`;
 }
 
+/** The text, with its pair; null where it is not known. */
+export const wholeText = ({ text, pair }: TraceInfo): string | null => (pair === null ? text : `${text} | ${pair}`);
+
 let nextId = 0;
 
 /** Bytes of a trace file, or their base64 in chunks, each released once it is sent. */
@@ -107,8 +103,7 @@ export async function openTrace(
   const id = nextId++;
   if ("parts" in source) for (const base64 of source.parts) await engine.ask("part", { id, base64, bytes: source.all });
   const info = await engine.ask("open", "parts" in source ? { id } : { id, bytes: source.bytes });
-  const text = info.text === null ? readable(info.queries, 12) : info.pair === null ? info.text : `${info.text} | ${info.pair}`;
-  const one: Doc = { id, name: name ?? text, info, remote, of };
+  const one: Doc = { id, name: name ?? wholeText(info) ?? readable(info.queries, 12), info, remote, of };
   if (put) put(one);
   else docs.value = [...docs.value, one];
   return one;

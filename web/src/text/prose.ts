@@ -1,5 +1,5 @@
 // A text as people read it: its tokens as they were written, with what stands between them.
-import { isSpace, isUnspaced, joinCuts, type Label } from "./shown";
+import { isSpace, isUnspaced, joinCuts, sourceOf, type Label } from "./shown";
 import type { Axis } from "../trace/trace";
 
 export interface Piece {
@@ -19,19 +19,16 @@ export const direction = (labels: Label[]): "rtl" | "ltr" =>
 
 /** The words of a picture's side: from the text where the tokens' spans are known, else as the page spells tokens. */
 export function prose(labels: Label[], axis: Axis): Piece[] {
-  // spans count code points, as Python does
-  const sources = axis.texts.map((text) => [...(text ?? "")]);
-  let [source, end, scanned] = [0, 0, 0];
+  let [source, end]: [string[], number] = [[], 0];
   const pieces = labels.map((label, n) => {
     const { text, continues, special, tokens } = label;
-    for (; scanned < tokens[0]; scanned++) {
-      if (scanned > 0 && axis.special[scanned] && axis.texts[1] !== null && source === 0) [source, end] = [1, 0];
-    }
+    const here = sourceOf(axis, tokens[0]);
+    if (here !== source) [source, end] = [here, 0];
     const [first, last] = [axis.spans?.[tokens[0]], axis.spans?.[tokens[tokens.length - 1]]];
-    if (isSpace(label) || !first || !last || !sources[source].length || (special && first[0] === first[1])) return { before: n === 0 || continues || isUnspaced(text) ? "" : " ", text: text.replace(TURNS, "") || text };
-    const gap = end || n === 0 ? sources[source].slice(end, first[0]).join("") : ` ${sources[source].slice(end, first[0]).join("")}`;
+    if (isSpace(label) || !first || !last || !source.length || (special && first[0] === first[1])) return { before: n === 0 || continues || isUnspaced(text) ? "" : " ", text: text.replace(TURNS, "") || text };
+    const gap = (end || n === 0 ? "" : " ") + source.slice(end, first[0]).join("");
     end = last[1];
-    return { before: between(n === 0 ? gap.trimStart() : gap), text: sources[source].slice(first[0], last[1]).join("").replace(TURNS, "") || text };
+    return { before: between(n === 0 ? gap.trimStart() : gap), text: source.slice(first[0], last[1]).join("").replace(TURNS, "") || text };
   });
   joinCuts(pieces, labels);
   return pieces;

@@ -57,13 +57,17 @@ export function readable(axis: Axis, most = Infinity, special = true): string {
 /** Texts by code points, in which spans count, as Python does. */
 const points = new WeakMap<Axis, string[][]>();
 
+/** The text of a pair that a token is of, by code points. */
+export function sourceOf(axis: Axis, place: number): string[] {
+  if (!points.has(axis)) points.set(axis, axis.texts.map((text) => [...(text ?? "")]));
+  const seam = axis.texts[1] === null ? -1 : axis.special.indexOf(true, 1);
+  return points.get(axis)![Number(seam > 0 && seam < place)];
+}
+
 /** What the writer wrote for neighbouring tokens; "" where that is not known. */
 function written(axis: Axis, from: number, to = from): string {
   const [first, last] = [axis.spans?.[from], axis.spans?.[to]];
-  if (!first || !last || axis.special[from]) return "";
-  if (!points.has(axis)) points.set(axis, axis.texts.map((text) => [...(text ?? "")]));
-  const second = axis.texts[1] !== null && axis.special.slice(1, from).some(Boolean);
-  return points.get(axis)![Number(second)].slice(first[0], last[1]).join("");
+  return first && last && !axis.special[from] ? sourceOf(axis, from).slice(first[0], last[1]).join("") : "";
 }
 
 /** Scripts without spaces between words. */

@@ -1,6 +1,6 @@
 // A head's weights: one row, rows of the picture, every cell, a tile pooled to the screen's size.
 // The formulas are those of headscope.attention.scores, computed only for the cells on the screen.
-import { columnsOf, poolRow } from "./pooling";
+import { pooled } from "./pooling";
 import type { HeadArrays, LayerRule } from "./head";
 import { addTerms } from "./terms";
 
@@ -168,7 +168,7 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
 export const plain = ({ members, starts }: Groups, all: number): boolean => members.length === all && starts.length === all + 1 && members.every((token, n) => token === n && starts[n] === n);
 
 /** Rows [from, to) over the columns [left, right), into `out`. */
-function fillOne(
+function fill(
   head: HeadArrays, view: View, from: number, to: number, left: number, right: number, normed: boolean,
   out: Float32Array,
 ): void {
@@ -190,7 +190,6 @@ function fillOne(
     if (norms) for (let n = 0, j = 0; n < (to - from) * keys; n++, j = j + 1 === keys ? 0 : j + 1) out[n] *= norms[j];
     return;
   }
-  out.fill(0, 0, (to - from) * width);
   const row = new Float32Array(keys);
   for (let r = from; r < to; r++) {
     const first = rows.starts[r];
@@ -231,50 +230,20 @@ function fillOne(
 /** One head, or several whose mean is meant. */
 export type Heads = HeadArrays | readonly HeadArrays[];
 
-/** As `fillOne`; of several heads, the mean. */
-function fill(
-  heads: Heads, view: View, from: number, to: number, left: number, right: number, normed: boolean,
-  out: Float32Array,
-): void {
-  const all = [heads].flat();
-  if (all.length === 1) return fillOne(all[0], view, from, to, left, right, normed, out);
-  const width = right - left;
-  const cells = (to - from) * width;
-  const part = new Float32Array(cells);
-  out.fill(0, 0, cells);
-  for (const head of all) {
-    fillOne(head, view, from, to, left, right, normed, part);
-    for (let n = 0; n < cells; n++) out[n] += part[n] / all.length;
-  }
-}
-
-/** Rows [from, to) of the picture over its columns [left, right): mean over a row's tokens, sum over a column's. */
+/** Rows [from, to) of the picture over its columns [left, right): mean over a row's tokens, sum over a column's; of several heads, the mean. */
 export function viewRows(
   heads: Heads, view: View, from: number, to: number, left: number, right: number, normed = false,
 ): Float32Array {
+  const all = [heads].flat();
   const out = new Float32Array((to - from) * (right - left));
-  fill(heads, view, from, to, left, right, normed, out);
+  for (const head of all) {
+    const part = all.length > 1 ? new Float32Array(out.length) : out;
+    fill(head, view, from, to, left, right, normed, part);
+    if (part !== out) for (let n = 0; n < out.length; n++) out[n] += part[n] / all.length;
+  }
   return out;
 }
 
 /** Rows and columns [..) of the picture, pooled to height x width by the value furthest from 0. */
-export function tile(
-  heads: Heads, view: View, box: [number, number, number, number], height: number, width: number, normed = false,
-): Float32Array {
-  const [top, bottom, left, right] = box;
-  const across = right - left;
-  height = Math.min(height, bottom - top);
-  width = Math.min(width, across);
-  const out = new Float32Array(height * width);
-  const columnOf = columnsOf(across, width);
-  const block = new Float32Array(FOUR * across);
-  for (let first = top; first < bottom; first += FOUR) {
-    const last = Math.min(bottom, first + FOUR);
-    fill(heads, view, first, last, left, right, normed, block);
-    for (let r = first; r < last; r++) {
-      const base = Math.floor(((r - top) * height) / (bottom - top)) * width;
-      poolRow(block, (r - first) * across, columnOf, out, base);
-    }
-  }
-  return out;
-}
+export const tile = (heads: Heads, view: View, box: [number, number, number, number], height: number, width: number, normed = false): Float32Array =>
+  pooled(box, height, width, (first, last) => viewRows(heads, view, first, last, box[2], box[3], normed)).data;

@@ -1,7 +1,7 @@
 // One query meets one key: every number between q, k and the weight.
 import { scoreRow, shiftOf, weightRow } from "./cells";
-import type { HeadArrays } from "./head";
-import { termsOf, type TermName } from "./terms";
+import type { HeadArrays, TermName } from "./head";
+import { termsOf } from "./terms";
 
 /** Every step between one query and one key. */
 export interface Chain {
@@ -35,18 +35,14 @@ export function chain(head: HeadArrays, values: { v: Float32Array; d: number } |
   scoreRow(head, i, 0, keys, scores);
   const weights = new Float32Array(keys);
   weightRow(head, i, weights);
-  const logit = head.terms?.sink ?? null;
-  const seen = scores.reduce((most, score) => Math.max(most, score), -Infinity);
-  const highest = logit !== null && seen !== -Infinity ? Math.max(seen, logit) : seen;
-  const first = logit !== null && seen !== -Infinity ? Math.exp(logit - highest) : 0;
-  const total = scores.reduce((sum, score) => sum + (highest === -Infinity ? 0 : Math.exp(score - highest)), first);
+  const sees = scores.some((score) => score > -Infinity);
   return {
     q, k, product, dot,
     scale: rule.scale,
     bias: head.bias ? head.bias[i * keys + j] - shiftOf(head, i) : 0,
-    terms: termsOf(head, i, j, head.q, i * d, head.k, j * d),
+    terms: termsOf(head, i, j),
     cap: head.terms?.cap ?? null,
-    sink: logit === null ? null : total > 0 ? first / total : 0,
+    sink: head.terms?.sink == null ? null : sees ? Math.max(0, weights.reduce((rest, weight) => rest - weight, 1)) : 0,
     masked: scores[j] === -Infinity,
     score: scores[j],
     weight: weights[j],

@@ -51,7 +51,7 @@ export interface Questions {
   distance: { ask: HeadName & { to: { layer: number; head: number } }; answer: number };
   /** The ink of a text: of each column the mean weight from these rows, or of each row the summed weight on these columns. */
   profile: { ask: Drawn & { view: View; side: "row" | "column"; places: number[]; normed: boolean }; answer: Float32Array };
-  /** What lies between two sets of tokens, in every head of a layer. */
+  /** What lies between two sets of tokens, the mean over the queries, in every head of a layer. */
   masses: { ask: { trace: number; layer: number } & Sets; answer: Float32Array };
   chain: { ask: HeadName & { i: number; j: number }; answer: Chain };
   /** What each token brings to token i, layer by layer. */
@@ -118,7 +118,7 @@ export class Desk {
       profile: ({ view, side, places, normed, ...name }) => (side === "row" ? looksAt : lookedAtBy)(this.drawn(name), view, places, normed),
       masses: ({ trace, layer, ...sets }) => {
         const held = this.held({ trace });
-        return Float32Array.from({ length: held.info.heads }, (_, head) => massBetween(held.some(layer, head, sets), sets));
+        return Float32Array.from({ length: held.info.heads }, (_, head) => massBetween(held.some(layer, head, sets.queries), sets));
       },
       chain: ({ i, j, ...name }) => chain(this.head(name), this.held(name).values(name.layer, name.head), i, j),
       follow: ({ i, ...name }) => this.held(name).follow(i),

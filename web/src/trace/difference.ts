@@ -1,6 +1,6 @@
 // B - A of two heads whose rows and columns stand for the same: of one text, of two, of two models.
 import { size, viewRows, type Heads, type View } from "./cells";
-import { columnsOf, poolRow } from "./pooling";
+import { pooled } from "./pooling";
 
 /** Places in A and in B that stand for the same, in order; -1 where a side has none. */
 export interface Aligned {
@@ -21,21 +21,13 @@ export interface Difference {
   moved: number;
 }
 
-const BLOCK = 4;
-
 /** B - A at rows and columns [..), pooled to height x width by the value furthest from 0. */
-export function difference(a: Side, b: Side, [top, bottom, left, right]: readonly [number, number, number, number], height: number, width: number): Difference {
-  height = Math.min(height, bottom - top);
-  width = Math.min(width, right - left);
-  const data = new Float32Array(height * width);
-  const columnOf = columnsOf(right - left, width);
+export function difference(a: Side, b: Side, box: readonly [number, number, number, number], height: number, width: number): Difference {
   const across = size(a.view.columns);
   let [sum, count] = [0, 0];
-  for (let first = top; first < bottom; first += BLOCK) {
-    const last = Math.min(bottom, first + BLOCK);
+  const { data } = pooled(box, height, width, (first, last) => {
     const [x, y] = [a, b].map(({ heads, view, normed }) => viewRows(heads, view, first, last, 0, across, normed));
-    for (let r = first; r < last; r++) {
-      const base = (r - first) * across;
+    for (let base = 0; base < x.length; base += across) {
       let [one, other, apart] = [0, 0, 0];
       for (let n = base; n < base + across; n++) {
         one += x[n];
@@ -47,8 +39,8 @@ export function difference(a: Side, b: Side, [top, bottom, left, right]: readonl
         sum += apart / 2;
         count++;
       }
-      poolRow(x, base + left, columnOf, data, Math.floor(((r - top) * height) / (bottom - top)) * width);
     }
-  }
+    return x.subarray(box[2]);
+  }, across);
   return { data, moved: sum / count };
 }

@@ -11,16 +11,14 @@ export interface LayerRule {
   cap: number | null;
 }
 
-/** One head's tables; null for what the layer doesn't add. */
-export interface HeadTerms {
-  /** (queries + keys - 1): the bucket of key j for query i is buckets[j - i + queries - 1]. */
+/** What models add to scale * q . k. */
+export const TABLES = ["by_distance", "by_key", "relative_keys", "relative_queries"] as const;
+export type TermName = (typeof TABLES)[number];
+
+/** One head's tables, as `TABLES` names them, with null for what the layer doesn't add. */
+export interface HeadTerms extends Partial<Record<TermName, Float32Array | null>> {
+  /** (queries + keys - 1): the bucket of key j for query i is buckets[j - i + queries - 1]; `relative_keys` and `relative_queries` are (buckets, d). */
   buckets: Int32Array | null;
-  byDistance: Float32Array | null;
-  byKey: Float32Array | null;
-  /** (buckets, d), multiplied by the query and the scale. */
-  relativeKeys: Float32Array | null;
-  /** (buckets, d), multiplied by the key and the scale. */
-  relativeQueries: Float32Array | null;
   cap: number | null;
   sink: number | null;
 }

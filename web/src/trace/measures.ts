@@ -63,6 +63,8 @@ export interface HeadMeasure {
 
 const MEASURED_CELLS = 1 << 21;
 const RUN = 8;
+/** Rows and columns of a thumbnail, at most. */
+const THUMB = 48;
 
 /** 1 if every query is measured, n if every nth run of eight is: as in headscope.page.trace. */
 export const measuredShare = (queries: number, keys: number): number => Math.max(1, Math.ceil((queries * keys) / MEASURED_CELLS));
@@ -82,13 +84,13 @@ const each = (count: number): Groups => ({ starts: Int32Array.from({ length: cou
  *
  * With a view, each row is what the filters leave of it, scaled to a sum of 1; places are those of first tokens.
  */
-export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boolean, sifted: View | null = null, normed = false, most = 48): HeadMeasure {
+export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boolean, sifted: View | null = null, normed = false): HeadMeasure {
   const { keys, queries, rule } = head;
   const view = sifted ?? { rows: each(queries), columns: each(keys), renormalise: false };
   const every = sifted ? siftedShare(sifted) : measuredShare(queries, keys);
   const [down, across] = [size(view.rows), size(view.columns)];
-  const rows = Math.min(most, down);
-  const columns = Math.min(most, across);
+  const rows = Math.min(THUMB, down);
+  const columns = Math.min(THUMB, across);
   const pooled = new Float32Array(rows * columns);
   const row = new Float32Array(across);
   const tokens = ({ starts, members }: Groups, n: number): Int32Array => members.subarray(starts[n], starts[n + 1]);

@@ -1,7 +1,7 @@
 // One number for each word of a text: what some queries look at, or how much each query looks at some keys.
-import { scoreRow, shiftOf, size, viewRows, weightRow, type Heads, type View } from "./cells";
+import { scoreRow, size, viewRows, type Heads, type View } from "./cells";
 import type { HeadArrays } from "./head";
-import { weight } from "./masses";
+import { massesBetween } from "./masses";
 
 /** (columns,): the mean of these rows of the picture. */
 export function looksAt(heads: Heads, view: View, rows: ArrayLike<number>, normed: boolean): Float32Array {
@@ -34,44 +34,24 @@ function summed(head: HeadArrays): HeadArrays {
   return Object.create(head, { lse: { value: lse } }) as HeadArrays;
 }
 
-/** Below this share of kept weight a row's sum is computed over the kept keys, not as the rest of the hidden ones. */
-const LITTLE = 0.05;
-
-/** A function that gives the share of query i's weight that the view's columns hold. */
-function keptShare(head: HeadArrays, view: View): (i: number) => number {
-  const kept = new Uint8Array(head.keys);
-  for (const j of view.columns.members) kept[j] = 1;
-  const hidden = Array.from(kept.keys()).filter((j) => !kept[j]);
-  const row = new Float32Array(head.keys);
-  return (i) => {
-    const shift = shiftOf(head, i);
-    // a sink takes a share that is neither kept nor hidden
-    if (head.terms?.sink == null) {
-      const rest = hidden.reduce((sum, j) => sum - weight(head, head.q, i, i, head.k, j, j, shift), 1);
-      if (rest > LITTLE) return rest;
-    }
-    weightRow(head, i, row);
-    return view.columns.members.reduce((sum, j) => sum + row[j], 0);
-  };
+/** (places, d). */
+function rowsAt(all: Float32Array, d: number, places: ArrayLike<number>): Float32Array {
+  const out = new Float32Array(places.length * d);
+  for (let n = 0; n < places.length; n++) out.set(all.subarray(places[n] * d, (places[n] + 1) * d), n * d);
+  return out;
 }
 
 /** (rows,): the sum of each row of the picture over these columns, from log-sum-exps. */
-export function lookedAtBy(heads: Heads, view: View, columns: ArrayLike<number>, normed: boolean): Float32Array {
-  const { rows, columns: all } = view;
+export function lookedAtBy(heads: Heads, { rows, columns: all, renormalise }: View, columns: ArrayLike<number>, normed: boolean): Float32Array {
   const out = new Float32Array(size(rows));
   const keys = Array.from(columns).flatMap((c) => Array.from(all.members.subarray(all.starts[c], all.starts[c + 1])));
   const every = [heads].flat().map(summed);
   for (const head of every) {
-    const norms = normed ? head.valueNorms : null;
-    const share = view.renormalise ? keptShare(head, view) : null;
+    const some = { head, q: rowsAt(head.q, head.d, rows.members), keysAt: (places: ArrayLike<number>) => rowsAt(head.k, head.d, places) };
+    const masses = massesBetween(some, { queries: rows.members, keys, kept: renormalise ? all.members : null, normed });
     for (let r = 0; r < out.length; r++) {
-      const [first, last] = [rows.starts[r], rows.starts[r + 1]];
-      for (let piece = first; piece < last; piece++) {
-        const i = rows.members[piece];
-        const shift = shiftOf(head, i);
-        const sum = keys.reduce((total, j) => total + weight(head, head.q, i, i, head.k, j, j, shift) * (norms ? norms[j] : 1), 0);
-        if (sum !== 0) out[r] += sum / (share ? share(i) : 1) / (last - first) / every.length;
-      }
+      const own = masses.slice(rows.starts[r], rows.starts[r + 1]);
+      for (const mass of own) out[r] += mass / own.length / every.length;
     }
   }
   return out;

@@ -1,4 +1,5 @@
 // The strongest cells of a row: as many as hold a share of its mass, or a given number.
+import { byNumber } from "../heads/order";
 
 /** The fewest keys, strongest first, that hold this share of a row's mass. */
 export function strongestKeys(row: ArrayLike<number>, mass: number): number[] {
@@ -19,17 +20,4 @@ export function strongestKeys(row: ArrayLike<number>, mass: number): number[] {
 }
 
 /** Positions of the `most` largest numbers, largest first. */
-export function largestPlaces(numbers: ArrayLike<number>, most: number, length = numbers.length, from = 0, stride = 1): number[] {
-  const best: number[] = [];
-  const at = (n: number): number => numbers[from + n * stride];
-  for (let n = 0; n < length; n++) {
-    if (best.length === most && !(at(n) > at(best[most - 1]))) continue;
-    let place = Math.min(best.length, most - 1);
-    while (place > 0 && at(n) > at(best[place - 1])) {
-      best[place] = best[place - 1];
-      place--;
-    }
-    best[place] = n;
-  }
-  return best;
-}
+export const largestPlaces = (numbers: ArrayLike<number>, most: number): number[] => byNumber(numbers, true).slice(0, most);

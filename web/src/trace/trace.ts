@@ -1,10 +1,9 @@
 // A trace: the worker's object with all arrays, and the information that the page gets about it.
 import { follow, type Followed, type Reading } from "./follow";
-import type { HeadArrays, HeadTerms, LayerRule } from "./head";
-import type { Sets, Some } from "./masses";
+import { TABLES, type HeadArrays, type HeadTerms, type LayerRule } from "./head";
+import type { Some } from "./masses";
 import { measuredShare, type Roles } from "./measures";
 import { floats, FormatError, readSafetensors, type Safetensors } from "./safetensors";
-import { TABLES } from "./terms";
 
 export interface Axis {
   tokens: string[];
@@ -259,14 +258,12 @@ export class HeldTrace {
     }
   }
 
-  /** The vectors of some tokens, of every head of a layer, for what lies between two sets of tokens. */
-  some(layer: number, head: number, sets: Sets): Some {
-    const keyHead = this.keyHead(layer, head);
+  /** The vectors of some tokens of a head, for what lies between two sets of tokens. */
+  some(layer: number, head: number, queries: ArrayLike<number>): Some {
     const none = new Float32Array(0);
     return {
-      q: this.rows(`layers.${layer}.q`, head, sets.queries),
-      k: this.rows(`layers.${layer}.k`, keyHead, sets.keys),
-      kept: sets.kept && this.rows(`layers.${layer}.k`, keyHead, sets.kept),
+      q: this.rows(`layers.${layer}.q`, head, queries),
+      keysAt: (places) => this.rows(`layers.${layer}.k`, this.keyHead(layer, head), places),
       head: this.around(layer, head, none, none),
     };
   }
@@ -282,10 +279,10 @@ export class HeldTrace {
     const buckets = this.file.entries.has(`${stem}.buckets`)
       ? new Int32Array(this.file.bytes(`${stem}.buckets`).slice().buffer)
       : null;
-    const [byDistance, byKey, relativeKeys, relativeQueries] = TABLES.map(table);
+    const tables: Partial<HeadTerms> = Object.fromEntries(TABLES.map((name) => [name, table(name)]));
     const sink = table("sinks")?.[0] ?? null;
-    if (!buckets && !byKey && cap === null && sink === null) return null;
-    return { buckets, byDistance, byKey, relativeKeys, relativeQueries, cap, sink };
+    if (!buckets && !tables.by_key && cap === null && sink === null) return null;
+    return { buckets, ...tables, cap, sink };
   }
 
   /** (places, d): these rows of one head. */

@@ -4,7 +4,7 @@ import { Absent } from "./trace";
 
 export { entropy, plain, sees, size } from "./cells";
 export { everyRow, siftedShare } from "./measures";
-export { columnsOf, poolRow } from "./pooling";
+export { pooled } from "./pooling";
 export { plainLabel } from "./trace";
 export { Absent, Desk };
 
