@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from headscope.checkpoint.safetensors_header import safetensors_bytes
+from headscope.files import BLANK, sealed
+
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1}
 SIZES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL"}
@@ -67,6 +70,16 @@ def write_safetensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: M
     head = header_bytes({name: (NAMES[array.dtype.name], array.shape) for name, array in arrays.items()}, metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(head + b"".join(array.tobytes() for array in arrays.values()))
+    return path
+
+
+def sealed_trace(path: Path, data: bytes, **changes: Any) -> Path:
+    """Write a trace without a seal, such as the page's, as `Trace.save` does, its record with some other fields."""
+    from safetensors.numpy import load
+
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    about = json.dumps({**json.loads(header["__metadata__"]["headscope"]), **changes})
+    path.write_bytes(sealed(safetensors_bytes(load(data), {"headscope": about, "seal": BLANK.decode()})))
     return path
 
 

@@ -21,6 +21,7 @@ from headscope.errors import InputError
 from headscope.heads import grid
 from headscope.page import html, trace
 from headscope.page.trace import page_bytes
+from making import sealed_trace
 
 WEB = Path(__file__).parents[2] / "web"
 
@@ -32,9 +33,7 @@ def view_of(raw: bytes) -> dict[str, object]:
 
 
 def test_the_page_s_file_is_a_trace_file(cat: hs.Trace, tmp_path: Path) -> None:
-    raw = page_bytes(cat)
-    (tmp_path / "cat.safetensors").write_bytes(raw)
-    again = hs.load(tmp_path / "cat.safetensors")
+    again = hs.load(sealed_trace(tmp_path / "cat.safetensors", page_bytes(cat)))
     assert (again.tokens, again.text, again.pair, again.precision) == (cat.tokens, cat.text, cat.pair, "fp16")
     for layer, head in ((0, 0), (1, 1)):
         rows = np.asarray(again[layer, head].weights)
@@ -63,8 +62,7 @@ def test_every_interpreter_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_narrowed_layers_and_heads_keep_their_numbers(cat: hs.Trace, tmp_path: Path) -> None:
-    (tmp_path / "part.safetensors").write_bytes(page_bytes(cat, layers=[1], heads=[1]))
-    part = hs.load(tmp_path / "part.safetensors")
+    part = hs.load(sealed_trace(tmp_path / "part.safetensors", page_bytes(cat, layers=[1], heads=[1])))
     assert (part.numbers, part.head_numbers(1)) == ((1,), (1,))
     np.testing.assert_allclose(np.asarray(part[1, 1].weights), np.asarray(cat[1, 1].weights), atol=1e-3)
     with pytest.raises(InputError, match="layer 7"):

@@ -26,6 +26,7 @@ from headscope.screens.attention_sheets import attend_sheet
 from headscope.screens.saving import save_attention
 from headscope.screens.terminal import Paper, plain_text
 from headscope.traces import LayerRecord, Trace
+from making import sealed_trace
 from small_bert import small_bert
 
 TOKENS, HEADS, KEY_HEADS, WIDTH = 23, 4, 2, 5
@@ -314,9 +315,7 @@ def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
 
 
 def test_the_page_is_told_the_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "page.safetensors"
-    path.write_bytes(page_bytes(some_heads(), dtype="fp32"))
-    again = hs.load(path)
+    again = hs.load(sealed_trace(tmp_path / "page.safetensors", page_bytes(some_heads(), dtype="fp32")))
     assert again.numbers == NUMBERS
     assert [again.head_numbers(number) for number in NUMBERS] == [KEPT_HEADS, KEPT_HEADS]
     np.testing.assert_allclose(np.asarray(again[5, 3].weights), np.asarray(some_heads()[5, 3].weights), atol=1e-6)

@@ -34,6 +34,7 @@ from headscope.heads.catalog import CATALOG, ON_PAGE
 from headscope.page.trace import page_bytes
 from headscope.page.typed import typed_page
 from headscope.runs.effects import effects
+from making import sealed_trace
 from naive_layers import MINILM
 from small_bert import VOCABULARY, small_bert
 
@@ -454,9 +455,8 @@ def test_the_trace_file_is_pythons(desk: Page, tmp_path: Path, pair: str | None)
 
     text = "The tired cat's hat was unbelievable."
     content = b64decode(desk.evaluate(BASE64, [text, pair]))
-    path = tmp_path / "typed.safetensors"
-    path.write_bytes(content)
-    trace, expected = hs.load(path), hs.open().trace(text, pair)
+    trace = hs.load(sealed_trace(tmp_path / "typed.safetensors", content))
+    expected = hs.open().trace(text, pair)
     assert trace.queries == expected.queries
     assert trace.fingerprint == expected.fingerprint
     for layer in range(4):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 from collections.abc import Callable
@@ -17,17 +16,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 import headscope as hs
 from by_hand import axis_of, by_definition, some_heads
 from headscope.attention.scores import Mask, attend
-from headscope.checkpoint.safetensors_header import safetensors_bytes
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
-from headscope.files import BLANK, sealed
 from headscope.results.arrays import Named
 from headscope.results.lazy_maps import LazyMap
 from headscope.traces import LayerRecord, Trace, load
+from making import sealed_trace
 from peak import Peak
 from random_models import ids, made
 
@@ -203,13 +201,8 @@ def test_any_damage_is_noticed(tmp_path: Path, trace: Trace, dtype: str) -> None
 
 def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, trace: Trace) -> None:
     path = trace.save(tmp_path / "t.safetensors")
-    raw = path.read_bytes()
-    tensors, begin = load_file(path), 8 + int.from_bytes(raw[:8], "little")
-    about = json.loads(json.loads(raw[8:begin])["__metadata__"]["headscope"])
-    metadata = {"headscope": json.dumps({**about, "version": 3}), "seal": BLANK.decode()}
-    path.write_bytes(sealed(safetensors_bytes(tensors, metadata)))
     with pytest.raises(TraceError, match="format version 3"):
-        hs.load(path)
+        hs.load(sealed_trace(path, path.read_bytes(), version=3))
 
 
 MISFITS: dict[str, tuple[dict[str, Any], str]] = {
