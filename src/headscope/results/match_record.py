@@ -16,6 +16,7 @@ from headscope.late import late
 from headscope.results.row_tables import Rows
 from headscope.results.score_parts import CHECKED, Part, kappa_of, parts_of, strongest
 from headscope.results.tokens import TokenAxis
+from headscope.settings import whole
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -266,7 +267,7 @@ class Match(Rows):
         Of a cross-encoder, the greatest weights of the query's words on the document's, each of another head, with what
         cutting that edge does.
         """
-        return self.linked(self, count) if self.linked is not None else []
+        return self.linked(self, whole(count, "count", 0)) if self.linked is not None else []
 
     def __repr__(self) -> str:
         best = "; ".join(f"{part.side} {part}" for part in self.strongest())
@@ -335,7 +336,7 @@ class Matches(Rows):
         Raises:
             InputError: no such document; the tokenizer has no mask token.
         """
-        return self.masked(self._number(document), count)
+        return self.masked(self._number(document), whole(count, "count", 0))
 
     def heads(self) -> HeadTable:
         """The heads of a cross-encoder, by whether they look from the query at the word that decides in a document.

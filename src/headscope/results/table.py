@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError, require
-from headscope.late import Keyed, late
+from headscope.late import late
+from headscope.results.arrays import Arrays
 from headscope.results.head_values import HEADS, Head, HeadValues
 from headscope.results.row_tables import Rows, arrow_of, plain, rows_of
 
@@ -52,7 +53,7 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
+class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
     """Measure name -> its values for every head: (layers, heads), or with one more axis, first or last.
 
     A head stands in the column of its number among the numbers of all layers' heads.
@@ -78,11 +79,13 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
     source: str = "heads"
 
     def __getitem__(self, name: str) -> HeadValues:
-        if name in self.columns:
+        if isinstance(name, str) and name in self.columns:
             return self._numbered(self.columns[name])
-        reason = self.left_out.get(name, f"it was not requested; the table has {', '.join(self.columns)}")
+        reason = self.left_out.get(str(name), f"it was not requested; the table has {', '.join(self.columns)}")
         raise MissingMeasureError(
-            f"the table has no {name!r}: {reason}", where=self.source, advice="docs/statistics.md lists all measures"
+            f"the table has no {name!r:.60}: {reason}",
+            where=self.source,
+            advice="name one of docs/statistics.md; the numbers of one head are table.of((3, 1))",
         )
 
     def __iter__(self) -> Iterator[str]:

@@ -139,13 +139,7 @@ def plot_values(
         MissingExtraError: matplotlib is not installed; it comes with headscope[plot].
         InputError: the numbers have a third axis, or `save` has another ending.
     """
-    array = np.asarray(values.array, dtype=np.float64)
-    if array.ndim != 2:
-        raise InputError(
-            f"{values.name} has the axes {', '.join(values.dims)}",
-            where="plot",
-            advice="a figure has layers and heads: choose one entry of the third axis, or average over it",
-        )
+    array = values._plane("plot")
     layers, heads = array.shape
     with drawing(ax, (width, max(1.2, 0.8 * width * layers / heads + 0.5)), save) as axes:
         image = _image(axes, array, *_scale(values, array[np.isfinite(array)]))
