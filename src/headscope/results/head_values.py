@@ -148,11 +148,8 @@ class HeadValues(Rows, Named):
             InputError: `a` has another measure or another shape.
         """
         if not isinstance(a, HeadValues) or (a.name, a.shape) != (self.name, self.shape):
-            raise InputError(
-                f"{self!r:.60} less {a!r:.60} is no change of one measure",
-                where="minus",
-                advice="subtract values of the same measure, of as many heads",
-            )
+            found = f"{self!r:.60} less {a!r:.60} is no change of one measure"
+            raise InputError(found, where="minus", advice="subtract values of the same measure, of as many heads")
         change = self.array.astype(np.float64) - a.array.astype(np.float64)
         return HeadValues.of(self.measure, change, self.dims, sides=(a, self), numbers=self.numbers)
 
@@ -167,11 +164,8 @@ class HeadValues(Rows, Named):
             InputError: it has a third axis.
         """
         if self.array.ndim != 2:
-            raise InputError(
-                f"{self.name} has the axes {', '.join(self.dims)}",
-                where=where,
-                advice="choose one entry of the third axis, or average over it: table.over(axis)",
-            )
+            advice = "choose one entry of the third axis, or average over it: table.over(axis)"
+            raise InputError(f"{self.name} has the axes {', '.join(self.dims)}", where=where, advice=advice)
         return self.array.astype(np.float64)
 
     def far(self) -> Float[np.ndarray, "..."]:

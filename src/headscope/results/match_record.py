@@ -368,9 +368,8 @@ class Matches(Rows):
         """
         first, second = self._number(first), self._number(second)
         if first == second:
-            raise InputError(
-                f"document {first} can't stand above itself", where="above", advice="name two different documents"
-            )
+            found = f"document {first} can't stand above itself"
+            raise InputError(found, where="above", advice="name two different documents")
         one, other = self.matches[first], self.matches[second]
         shares: dict[tuple[str, tuple[int, ...]], float] = {}
         for sign, match in ((1, one), (-1, other)):
@@ -408,9 +407,8 @@ class Matches(Rows):
     def _number(self, document: int) -> int:
         count = len(self.matches)
         if isinstance(document, bool) or not isinstance(document, (int, np.integer)) or not 0 <= document < count:
-            raise InputError(
-                f"there is no document {document!r:.40}", where="document", advice=f"they run from 0 to {count - 1}"
-            )
+            found = f"there is no document {document!r:.40}"
+            raise InputError(found, where="document", advice=f"they run from 0 to {count - 1}")
         return int(document)
 
     def __len__(self) -> int:
@@ -424,4 +422,4 @@ class Matches(Rows):
 
     def __repr__(self) -> str:
         lines = [f"{at}: {self.matches[at]!r}" for at in self.ranking()]
-        return "\n".join([f"{len(self)} documents by {self.model}", *lines])
+        return "\n".join([f"{len(self)} document{'s' * (len(self) != 1)} by {self.model}", *lines])
