@@ -92,3 +92,8 @@ def test_a_change_is_of_one_measure(trace: Trace, bert: hs.Model) -> None:
     for other in (table["previous"], np.asarray(table["entropy"]), bert.trace("a cat").statistics()["entropy"], None):
         with pytest.raises(InputError, match="no change of one measure"):
             table["entropy"].minus(other)  # type: ignore[arg-type]
+
+
+def test_one_document_is_no_plural(bundled: hs.Model) -> None:
+    assert repr(hs.match(bundled, "a hat", "a cap", check=False)).startswith("1 document by ")
+    assert repr(hs.match(bundled, "a hat", ["a cap", "a coat"], check=False)).startswith("2 documents by ")
