@@ -280,3 +280,22 @@ def test_a_page_takes_its_layers_and_heads_from_whatever_holds_them(bundled: hs.
     for number, (layers, heads) in enumerate([(1, (0, 2)), (iter([1]), np.array([2, 0])), (range(1, 2), {0, 2})]):
         page = trace.to_html(tmp_path / f"{number}.html", layers=layers, heads=heads, runs=False)
         assert page.read_bytes() == expected
+
+
+def test_a_method_that_is_called_on_the_class_says_so() -> None:
+    cat: Any = "a cat"
+    for call in (lambda: hs.Model.trace(cat), lambda: hs.Trace.statistics(cat), lambda: hs.Model.effects(cat, "hat")):
+        with pytest.raises(TypeError, match="call it on an object, not on its class with a str"):
+            call()
+
+
+def test_one_layer_may_stand_for_a_list_of_one_counted_from_either_end(bundled: hs.Model, tmp_path: Path) -> None:
+    trace = bundled.trace("She took off her hat, and sat down.")
+    assert trace.findings(layers=2) == trace.findings(layers=np.int64(-2)) == trace.findings(layers=[2])  # type: ignore
+    pages = [trace.to_html(tmp_path / f"{at}.html", layers=at, runs=False) for at in (3, -1, [3], np.array([-1, 3]))]  # type: ignore
+    assert len({page.read_bytes() for page in pages}) == 1
+    for wrong in ("3", 1.5, 9):
+        with pytest.raises(InputError, match="there is no layer"):
+            trace.to_html(tmp_path / "wrong.html", layers=wrong, runs=False)  # type: ignore
+    with pytest.raises(InputError, match="there is no head 9: a layer has 4 heads"):
+        trace.to_html(tmp_path / "wrong.html", heads=[9], runs=False)

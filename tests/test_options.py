@@ -112,6 +112,10 @@ def test_a_survey_takes_its_settings_as_keywords() -> None:
         ({"dtype": "fp8"}, "unknown dtype 'fp8'"),
         ({"effects": 1, "effects_method": "halve"}, "use one of zero, mean"),
         ({"effects_method": "mean"}, "none are requested"),
+        ({"labels": "no"}, "use True or False"),
+        ({"report": None}, "report is None"),
+        ({"field": None}, "field is None"),
+        ({"field": 3}, "use a text"),
     ],
 )
 def test_settings_are_checked_when_they_are_made(settings: dict[str, Any], message: str) -> None:

@@ -34,6 +34,9 @@ def late(target: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(face)
         def call(*args: P.args, **options: P.kwargs) -> R:
+            if args and not hasattr(type(args[0]), face.__name__):
+                kind = type(args[0]).__name__
+                raise TypeError(f"{face.__name__}() is a method: call it on an object, not on its class with a {kind}")
             try:
                 bound = signature().bind(*args, **options)
             except TypeError as error:

@@ -99,9 +99,8 @@ class Model(Suggesting):
         segments: str = "own",
     ) -> None:
         if segments not in SEGMENTS:
-            raise InputError(
-                f"unknown segments {segments!r:.40}", where="segments", advice=f"use one of {', '.join(SEGMENTS)}"
-            )
+            advice = f"use one of {', '.join(SEGMENTS)}"
+            raise InputError(f"unknown segments {segments!r:.40}", where="segments", advice=advice)
         self.segments = segments
         self.checkpoint = checkpoint
         self.anatomy = anatomy
@@ -324,11 +323,8 @@ class Model(Suggesting):
         """
         trace = self.trace(text, pair) if isinstance(text, str) else text
         if not hasattr(trace, "verify"):
-            raise InputError(
-                f"expected a text or a trace, got {type(text).__name__}",
-                where="verify",
-                advice="verify several one by one: [trace.verify() for trace in model.trace(texts)]",
-            )
+            advice = "verify several one by one: [trace.verify() for trace in model.trace(texts)]"
+            raise InputError(f"expected a text or a trace, got {type(text).__name__}", where="verify", advice=advice)
         return trace.verify(reference=reference)
 
     @late("headscope.runs.predicting:fill")

@@ -84,10 +84,13 @@ class Declared:
         """Check what the settings say about their values.
 
         Raises:
-            InputError: a number is too small, or a value is not one of the choices.
+            InputError: a number is too small, a value is not one of the choices, or a text or a flag is none.
         """
-        for name, (setting, _) in declared(type(self)).items():
+        for name, (setting, kind) in declared(type(self)).items():
             value = getattr(self, name)
+            if (kind is str and not isinstance(value, str)) or (kind is bool and value not in (True, False)):
+                advice = "use a text" if kind is str else "use True or False"
+                raise InputError(f"{name} is {value!r:.40}", where=name, advice=advice)
             if value is None:
                 continue
             if setting.least is not None:

@@ -236,6 +236,8 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
     readable(tmp_path / "number", "Bert", "ForSequenceClassification", num_labels=1)
     with pytest.raises(InputError, match="one number, no classes"):
         hs.open(tmp_path / "number").effects(TEXTS, labels=[1.0] * 6)
+    with pytest.raises(InputError, match="with a number for each text"):
+        hs.open(tmp_path / "number").effects(TEXTS, labels=["1.0"] * 6, metric="loss")
     model, module = classifier
     with pytest.raises(InputError, match="beside a target"):
         model.effects(TEXTS, "good", labels=LABELS)
@@ -249,7 +251,7 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
         (module, ["good"], {}, "isn't one number for each text"),
         (module, [torch.ones(2)], {}, "isn't one number for each text"),
         (copy.deepcopy(module).train(), [1.0], {}, "training mode"),
-        (model, [1.0], {}, "call its trace"),
+        (model, [1.0], {}, r"call its trace\(text\) or effects\(text\)"),
     ):
         with pytest.raises(InputError, match=message):
             hs.effects(live, lambda score=score: score, **options)
@@ -267,3 +269,24 @@ def test_heads_may_be_numbers_of_numpy(classifier: Any) -> None:
     with hs.ablate(module, heads), hs.capture(module) as captured:
         module(torch.tensor([[5, 6, 7]]))
     assert captured.trace.ablated == model.trace("the cat", ablate=heads).ablated == {(0, 0), (1, 1)}
+
+
+def test_a_label_that_is_none_is_named_by_its_place(classifier: tuple[hs.Model, Any]) -> None:
+    """Columns of pandas have numbers with a point where one of them is missing."""
+    model, _ = classifier
+    for labels, where in (
+        (["good", "great"], r"there is no class 'great'\nwhere: labels\[1\]"),
+        (pd.Series(["good", None]), r"label 1 is missing\nwhere: labels\[1\]"),
+        (pd.Series([1, None]), r"label 1 is missing\nwhere: labels\[1\]"),
+        (pd.Series([1, 2.0]), r"1.0 names no target\nwhere: labels\[0\]\nwhat to do: help\("),
+    ):
+        with pytest.raises(InputError, match=where):
+            model.effects(TEXTS[:2], labels=labels)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="where: target"):
+        model.effects(TEXTS[:2], "great")
+
+
+def test_an_empty_word_is_no_target(bundled: hs.Model) -> None:
+    for word in ("", " "):
+        with pytest.raises(InputError, match="names no word\nwhere: target"):
+            bundled.effects("she took off her [MASK].", word)

@@ -159,6 +159,11 @@ def test_the_only_trace_or_an_error() -> None:
         assert len(captured.trace) == 3
         model(torch.tensor([[5, 6]]))
     assert [len(trace) for trace in captured.traces] == [3, 2]
+    assert [*captured] == captured.traces
+    assert captured.traces[1] in captured
+    assert len(captured) == 2
+    with pytest.raises(InputError, match=r"captured\.traces\[0\]"):
+        captured[0]  # type: ignore[index]
     with pytest.raises(InputError, match="2 traces"):
         captured.trace
     with pytest.raises(InputError, match="no stack 'cross'"):

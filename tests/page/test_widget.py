@@ -87,6 +87,13 @@ def test_its_selection_takes_numpy_s_integers_and_negative_heads(widget: TraceWi
     assert repr(widget.selection) == "(1, 0, 3, 1)"
 
 
+def test_its_height_is_a_number_of_pixels(cat: hs.Trace, in_jupyter: None) -> None:
+    assert cat.view().height == 720
+    for height in (0, -5, "tall", 1.5):
+        with pytest.raises(HeadscopeError, match="whole number of at least 1"):
+            cat.view(height=height)  # type: ignore[arg-type]
+
+
 def test_it_begins_on_the_finding_that_a_fresh_page_has_pinned(in_jupyter: None) -> None:
     trace = hs.open().trace("The cat sat on the mat because it was tired.")
     layer, head, query, key = trace.view().selection
@@ -577,6 +584,7 @@ def test_a_notebook_that_is_run_holds_the_page(tmp_path: Path) -> None:
             "trace",
             "trace.statistics()",
             BAR,
+            "trace.view()",
         )
     ]
     ExecutePreprocessor(timeout=PATIENCE, kernel_name="python3").preprocess(book, {"metadata": {"path": tmp_path}})
@@ -584,6 +592,7 @@ def test_a_notebook_that_is_run_holds_the_page(tmp_path: Path) -> None:
     assert "<iframe" in book.cells[1].outputs[0]["data"]["text/html"]
     assert 'srcdoc="' in body
     assert "entropy" in cells(book.cells[2].outputs[0]["data"]["text/html"])[1]
+    assert book.cells[4].outputs[0]["data"]["text/plain"].startswith("widget: trace of the bundled model: 6 tokens")
     assert "layers:\\u20071/4" in str(book.metadata["widgets"])  # a space as wide as a digit
 
 

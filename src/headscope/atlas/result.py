@@ -16,10 +16,10 @@ from headscope.atlas.wording import counted
 from headscope.checkpoint import called
 from headscope.errors import InputError
 from headscope.heads import CATALOG
-from headscope.late import Keyed
+from headscope.results.arrays import Arrays
 from headscope.results.head_values import Head, HeadDistances, HeadValues
 from headscope.results.row_tables import Rows
-from headscope.results.table import HeadTable, Placed, in_columns
+from headscope.results.table import HeadTable, MissingMeasureError, Placed, in_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,7 +45,7 @@ def _table(name: str, advice: str) -> property:
     return property(read)
 
 
-class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
+class Survey(Placed, Rows, Arrays, Mapping[str, HeadValues]):
     """Statistic name -> (layers, heads), the mean over all windows, as `trace.statistics()` is for one text.
 
     `Survey("found")` opens the survey in the folder `found`.
@@ -97,12 +97,12 @@ class Survey(Placed, Rows, Keyed, Mapping[str, HeadValues]):
             InputError: there is no such statistic or measure.
         """
         known = self.aggregates["statistics"]
-        if statistic not in known:
-            raise InputError(
-                f"the survey has no {statistic!r}: "
-                + self.manifest["left_out"].get(statistic, f"it has {', '.join(known)}"),
+        if not isinstance(statistic, str) or statistic not in known:
+            raise MissingMeasureError(
+                f"the survey has no {statistic!r:.60}: "
+                + self.manifest["left_out"].get(str(statistic), f"it has {', '.join(known)}"),
                 where="survey[…]",
-                advice="see docs/statistics.md",
+                advice="name one of docs/statistics.md; the numbers of one head are survey.table().of((3, 1))",
             )
         measures = [measure for measure in known[statistic] if measure != "meaning"]
         if name not in measures:

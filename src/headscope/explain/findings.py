@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -90,7 +90,8 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | N
         InputError: there is no such layer, or `most` is negative.
     """
     most = None if most is None else whole(most, "most", 0)
-    chosen = trace.numbers if layers is None else tuple(dict.fromkeys(trace[layer].layer for layer in layers))
+    wanted = trace.numbers if layers is None else layers if isinstance(layers, Iterable) else [layers]
+    chosen = tuple(dict.fromkeys(trace[layer].layer for layer in wanted))
     if not chosen:
         raise InputError("no layer to look at", where="layers", advice="name some, or leave it out for all")
     if sum(not special for special in trace.keys.special) < LEAST_TOKENS:

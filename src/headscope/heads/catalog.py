@@ -318,11 +318,7 @@ def chosen(names: Iterable[str] | None, *, values: bool = True) -> tuple[str, ..
     wanted = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
     unknown = [name for name in wanted if name not in CATALOG]
     if unknown or not wanted:
-        raise InputError(
-            f"unknown statistic {unknown[0]!r:.40}{meant(str(unknown[0]), CATALOG)}"
-            if unknown
-            else "no statistic was named",
-            where="names",
-            advice=f"use some of {', '.join(CATALOG)}; trace.head_distances() compares heads",
-        )
+        name = f"unknown statistic {unknown[0]!r:.40}{meant(str(unknown[0]), CATALOG)}" if unknown else ""
+        advice = f"use some of {', '.join(CATALOG)}; trace.head_distances() compares heads"
+        raise InputError(name or "no statistic was named", where="names", advice=advice)
     return tuple(name for name in CATALOG if name in wanted)

@@ -223,7 +223,7 @@ class Comparison(Rows):
         return f"what changed: {', '.join(changed)}." if changed else "what could not be compared may have."
 
     def _statistics_sentence(self) -> str:
-        on = f"on {self.documents} documents" if self.documents else "in the surveys"
+        on = f"on {self.documents} document{'s' * (self.documents != 1)}" if self.documents else "in the surveys"
         place = self.strongest_statistic()
         if place is None:
             return f"No statistic of any head changed {on} by more than its 95 % interval."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.errors import InputError
 from headscope.results.head_values import HeadValues
 from headscope.results.table import HeadTable
 
@@ -57,6 +58,9 @@ def mean_interval(
 
 def over(table: HeadTable, axis: str) -> HeadTable:
     """The means along the third axis with their intervals: see `HeadTable.over`."""
+    if axis not in table.along:
+        found = f"the table has no axis {axis!r:.40}, but {', '.join(table.along) or 'layers and heads alone'}"
+        raise InputError(found, where="over", advice="name a third axis that it has")
     columns = {name: _mean(values, axis) for name, values in table.items()}
     return replace(table, columns=columns, along={of: entries for of, entries in table.along.items() if of != axis})
 

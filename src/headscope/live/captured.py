@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -54,9 +54,8 @@ class Watching:
 
     def __init__(self, model: nn.Module, consumer: Consumer, *, strict: bool) -> None:
         model, _ = unpacked(model)
-        refuse_others(
-            model, "model", "pass a live PyTorch model or a part of one; for a model from hs.open, call its trace(text)"
-        )
+        advice = "pass a live model or a part of one; for a model from hs.open, call its trace(text) or effects(text)"
+        refuse_others(model, "model", advice)
         model = original_of(model)
         self.model = model
         self.plan = plan_of(model, strict=strict)
@@ -67,19 +66,13 @@ class Watching:
         self._session: Session | None = None
 
     def __reduce__(self) -> Any:
-        raise InputError(
-            "a capture can't be pickled or copied: it belongs to a live model and its hooks",
-            where="captured",
-            advice="use its traces instead: captured.traces",
-        )
+        found = "a capture can't be pickled or copied: it belongs to a live model and its hooks"
+        raise InputError(found, where="captured", advice="use its traces instead: captured.traces")
 
     def __enter__(self) -> Any:
         if self._open is not None:
-            raise InputError(
-                "this block was already opened",
-                where="with",
-                advice="create a new one: with hs.capture(model) as captured",
-            )
+            advice = "create a new one: with hs.capture(model) as captured"
+            raise InputError("this block was already opened", where="with", advice=advice)
         modules = [module for _, module in self.plan.modules]
         if list(map(id, self.model.modules())) != list(self.plan.known):  # one was replaced
             raise InputError(
@@ -260,12 +253,15 @@ class Captured(Watching):
             InputError: the model has no such stack.
         """
         if stack not in self.stacks:
-            raise InputError(
-                f"there is no stack {stack!r}: the stacks of {type(self.model).__name__} are {', '.join(self.stacks)}",
-                where="captured[stack]",
-                advice="use one of these names",
+            found = (
+                f"there is no stack {stack!r}: the stacks of {type(self.model).__name__} are {', '.join(self.stacks)}"
             )
+            advice = "use one of these names; captured.traces[0] is one trace"
+            raise InputError(found, where="captured[stack]", advice=advice)
         return [trace for trace in self.traces if trace.stack == stack]
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter(self.traces)
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.stacks)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headscope.page.html import default_title, notes_of, page
 from headscope.page.trace import estimated_bytes, page_bytes
 from headscope.progress_bar import in_notebook
+from headscope.settings import whole
 from headscope.traces import Trace
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def show(
     trace: Trace, *, height: int | None = None, open_browser: bool = True, atlas: str | Path | None = None
 ) -> TraceWidget | None:
     """Return the page as a widget in a notebook with anywidget, show it in one without, or serve it until Ctrl-C."""
-    beside, height = notes_of(atlas, trace), height or HEIGHT
+    beside, height = notes_of(atlas, trace), HEIGHT if height is None else whole(height, "height", 1)
     if (in_notebook() or in_marimo()) and find_spec("anywidget") is not None:
         from headscope.page.widget import TraceWidget
 

@@ -33,6 +33,7 @@ from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
 from headscope.traces import Trace
 from headscope.traces.file import DTYPES, pack
+from headscope.traces.views import position_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -159,15 +160,12 @@ def _chosen(requested: Sequence[int] | None, numbers: Sequence[int], noun: str) 
     """The places of the layers or heads with these numbers."""
     if requested is None:
         return list(range(len(numbers)))
-    requested = list(requested)  # of an array, too
-    beyond = [number for number in requested if number not in numbers]
-    if beyond or not requested:
-        raise InputError(
-            f"there is no {noun} {beyond[0]} in the trace" if beyond else f"no {noun} was chosen",
-            where=f"{noun}s={requested!r}",
-            advice=f"the trace has the {noun}s {', '.join(map(str, numbers))}",
-        )
-    return sorted(numbers.index(number) for number in set(requested))
+    where = "the trace" if noun == "layer" else "a layer"
+    places = {position_of(number, tuple(numbers), noun, where) for number in requested}
+    if not places:
+        advice = f"the trace has the {noun}s {', '.join(map(str, numbers))}"
+        raise InputError(f"no {noun} was chosen", where=f"{noun}s", advice=advice)
+    return sorted(places)
 
 
 def _narrow(
@@ -199,11 +197,8 @@ def _narrow(
             )
         )
     if len({len(record.q) for record in records}) > 1:
-        raise InputError(
-            f"the layers have {', '.join(str(len(record.q)) for record in records)} heads",
-            where="page",
-            advice="choose heads that every layer has: heads=[…]",
-        )
+        found = f"the layers have {', '.join(str(len(record.q)) for record in records)} heads"
+        raise InputError(found, where="page", advice="choose heads that every layer has: heads=[…]")
     return trace.replaced(layers=records, outputs={}, source=None, precision="fp32")
 
 

@@ -72,6 +72,9 @@ class TraceWidget(anywidget.AnyWidget):
         )
         self.on_msg(self._answer)
 
+    def __repr__(self) -> str:
+        return f"widget: {self._trace!r}"
+
     @traitlets.validate("selection")
     def _checked(self, proposal: Any) -> Selection:
         """Return the selection, if the trace has it.

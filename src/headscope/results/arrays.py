@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from headscope.errors import require
+from headscope.late import Keyed
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -64,6 +66,12 @@ class ArrayLike(Exchanged):
     def __len__(self) -> int:
         return len(self.array)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.array)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.array
+
     __hash__ = object.__hash__
 
 
@@ -104,6 +112,15 @@ class Named(ArrayLike):
         import xarray
 
         return xarray.DataArray(self.array, self.coordinates(), self.dims, name=self.name)
+
+
+class Arrays(Keyed):
+    """A mapping of names to arrays: two are equal if their names and their arrays are."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(self, Mapping) or not isinstance(other, Mapping) or self.keys() != other.keys():
+            return False
+        return all(np.array_equal(self[name], other[name], equal_nan=True) for name in self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -176,11 +176,8 @@ class Effects(HeadValues):
         """
         changes = np.asarray(other, dtype=np.float64)
         if changes.shape != self.shape:
-            raise InputError(
-                f"changes of {self.shape} and of {changes.shape}",
-                where="correlation",
-                advice="compare effects of the same model, (layers, heads)",
-            )
+            advice = "compare effects of the same model, (layers, heads)"
+            raise InputError(f"changes of {self.shape} and of {changes.shape}", where="correlation", advice=advice)
         a, b = (values - values.mean() for values in (self.array.astype(np.float64), changes))
         with np.errstate(invalid="ignore", divide="ignore"):
             return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))

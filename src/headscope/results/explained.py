@@ -21,6 +21,7 @@ from headscope.results.head_values import signed
 from headscope.results.row_tables import Rows
 from headscope.results.score_parts import Part, kappa_of, parts_of
 from headscope.results.tokens import TokenAxis
+from headscope.settings import whole
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -110,7 +111,7 @@ class Attribution(Rows, ArrayLike):
 
     def strongest(self, count: int = 10) -> list[int]:
         """The tokens with the greatest scores in either direction, the greatest first."""
-        return [int(at) for at in np.argsort(-np.abs(self.scores), kind="stable")[:count]]
+        return [int(at) for at in np.argsort(-np.abs(self.scores), kind="stable")[: whole(count, "count", 0)]]
 
     @property
     def array(self) -> Float[np.ndarray, "..."]:  # type: ignore[override]

@@ -142,13 +142,31 @@ class HeadValues(Rows, Named):
         return self.sides[at]
 
     def minus(self, a: HeadValues) -> HeadValues:
-        """The change from `a`: the difference, with both sides."""
+        """The change from `a`: the difference, with both sides.
+
+        Raises:
+            InputError: `a` has another measure or another shape.
+        """
+        if not isinstance(a, HeadValues) or (a.name, a.shape) != (self.name, self.shape):
+            found = f"{self!r:.60} less {a!r:.60} is no change of one measure"
+            raise InputError(found, where="minus", advice="subtract values of the same measure, of as many heads")
         change = self.array.astype(np.float64) - a.array.astype(np.float64)
         return HeadValues.of(self.measure, change, self.dims, sides=(a, self), numbers=self.numbers)
 
     def coordinates(self) -> dict[str, Any]:
         """Name of an axis -> names of its entries: the numbers of layers and heads, where they don't count from 0."""
         return super().coordinates() | {axis: list(of) for axis, of in zip(HEADS, self.numbers, strict=False)}
+
+    def _plane(self, where: str) -> Float[np.ndarray, "layers heads"]:
+        """The array, if it has layers and heads alone.
+
+        Raises:
+            InputError: it has a third axis.
+        """
+        if self.array.ndim != 2:
+            advice = "choose one entry of the third axis, or average over it: table.over(axis)"
+            raise InputError(f"{self.name} has the axes {', '.join(self.dims)}", where=where, advice=advice)
+        return self.array.astype(np.float64)
 
     def far(self) -> Float[np.ndarray, "..."]:
         """A difference in standard deviations over all heads of both sides; 0 where nothing varies."""
@@ -176,11 +194,11 @@ class HeadValues(Rows, Named):
 
     def strongest(self, count: int = 10, *, sure: bool = False) -> list[tuple[int, int]]:
         """The positions of the greatest absolute values, the greatest first; with `sure`, of those that are sure."""
-        size = np.abs(self.array)
+        size = np.abs(self._plane("strongest"))
         counted = ~np.isnan(size) & (self.sure() if sure else True)
         order = np.argsort(-size, axis=None, kind="stable")
-        positions = np.stack(np.unravel_index(order[counted.ravel()[order]][:count], size.shape), axis=-1)
-        return [(row, column) for row, column in positions.tolist()]
+        first = order[counted.ravel()[order]][: whole(count, "count", 0)]
+        return [(row, column) for row, column in np.stack(np.unravel_index(first, size.shape), axis=-1).tolist()]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a dict for each head: its layer and head, by their numbers in the model, and `columns`.

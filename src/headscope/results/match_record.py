@@ -16,6 +16,7 @@ from headscope.late import late
 from headscope.results.row_tables import Rows
 from headscope.results.score_parts import CHECKED, Part, kappa_of, parts_of, strongest
 from headscope.results.tokens import TokenAxis
+from headscope.settings import whole
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -266,7 +267,7 @@ class Match(Rows):
         Of a cross-encoder, the greatest weights of the query's words on the document's, each of another head, with what
         cutting that edge does.
         """
-        return self.linked(self, count) if self.linked is not None else []
+        return self.linked(self, whole(count, "count", 0)) if self.linked is not None else []
 
     def __repr__(self) -> str:
         best = "; ".join(f"{part.side} {part}" for part in self.strongest())
@@ -335,7 +336,7 @@ class Matches(Rows):
         Raises:
             InputError: no such document; the tokenizer has no mask token.
         """
-        return self.masked(self._number(document), count)
+        return self.masked(self._number(document), whole(count, "count", 0))
 
     def heads(self) -> HeadTable:
         """The heads of a cross-encoder, by whether they look from the query at the word that decides in a document.
@@ -367,9 +368,8 @@ class Matches(Rows):
         """
         first, second = self._number(first), self._number(second)
         if first == second:
-            raise InputError(
-                f"document {first} can't stand above itself", where="above", advice="name two different documents"
-            )
+            found = f"document {first} can't stand above itself"
+            raise InputError(found, where="above", advice="name two different documents")
         one, other = self.matches[first], self.matches[second]
         shares: dict[tuple[str, tuple[int, ...]], float] = {}
         for sign, match in ((1, one), (-1, other)):
@@ -407,9 +407,8 @@ class Matches(Rows):
     def _number(self, document: int) -> int:
         count = len(self.matches)
         if isinstance(document, bool) or not isinstance(document, (int, np.integer)) or not 0 <= document < count:
-            raise InputError(
-                f"there is no document {document!r:.40}", where="document", advice=f"they run from 0 to {count - 1}"
-            )
+            found = f"there is no document {document!r:.40}"
+            raise InputError(found, where="document", advice=f"they run from 0 to {count - 1}")
         return int(document)
 
     def __len__(self) -> int:
@@ -423,4 +422,4 @@ class Matches(Rows):
 
     def __repr__(self) -> str:
         lines = [f"{at}: {self.matches[at]!r}" for at in self.ranking()]
-        return "\n".join([f"{len(self)} documents by {self.model}", *lines])
+        return "\n".join([f"{len(self)} document{'s' * (len(self) != 1)} by {self.model}", *lines])

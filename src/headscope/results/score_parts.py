@@ -14,6 +14,7 @@ from headscope.errors import InputError
 from headscope.results.arrays import ArrayLike
 from headscope.results.head_values import signed
 from headscope.results.tokens import sources, text_of, whole_words
+from headscope.settings import whole
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -102,7 +103,8 @@ def parts_of(
 
 def strongest(parts: Sequence[Part], count: int = CHECKED) -> list[Part]:
     """The parts with the greatest shares in either direction, the greatest first; none of special tokens."""
-    return sorted((part for part in parts if not part.special), key=lambda part: -abs(part.share))[:count]
+    ranked = sorted((part for part in parts if not part.special), key=lambda part: -abs(part.share))
+    return ranked[: whole(count, "count", 0)]
 
 
 def kappa_of(shares: Float[np.ndarray, "..."], rest: float, total: float) -> float:
@@ -182,7 +184,7 @@ class Why(ArrayLike):
 
     def strongest(self, count: int = 10) -> list[tuple[int, int]]:
         """Rows and columns of the table that add most in either direction, the biases' and the distance's too."""
-        order = np.argsort(-np.abs(self.table), axis=None, kind="stable")[:count]
+        order = np.argsort(-np.abs(self.table), axis=None, kind="stable")[: whole(count, "count", 0)]
         rows, columns = np.unravel_index(order, self.table.shape)
         return [(int(row), int(column)) for row, column in zip(rows, columns, strict=True)]
 

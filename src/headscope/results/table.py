@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.errors import InputError, require
-from headscope.late import Keyed, late
+from headscope.late import late
+from headscope.results.arrays import Arrays
 from headscope.results.head_values import HEADS, Head, HeadValues
 from headscope.results.row_tables import Rows, arrow_of, plain, rows_of
 
@@ -52,7 +53,7 @@ class Placed:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
+class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
     """Measure name -> its values for every head: (layers, heads), or with one more axis, first or last.
 
     A head stands in the column of its number among the numbers of all layers' heads.
@@ -78,12 +79,11 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
     source: str = "heads"
 
     def __getitem__(self, name: str) -> HeadValues:
-        if name in self.columns:
+        if isinstance(name, str) and name in self.columns:
             return self._numbered(self.columns[name])
-        reason = self.left_out.get(name, f"it was not requested; the table has {', '.join(self.columns)}")
-        raise MissingMeasureError(
-            f"the table has no {name!r}: {reason}", where=self.source, advice="docs/statistics.md lists all measures"
-        )
+        reason = self.left_out.get(str(name), f"it was not requested; the table has {', '.join(self.columns)}")
+        advice = "name one of docs/statistics.md; the numbers of one head are table.of((3, 1))"
+        raise MissingMeasureError(f"the table has no {name!r:.60}: {reason}", where=self.source, advice=advice)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.columns)
@@ -123,9 +123,8 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         if by is not None:
             if by not in cells or by in self.facts:
                 numbers = ", ".join(name for name in cells if name not in self.facts)
-                raise MissingMeasureError(
-                    f"the table has no column of numbers {by!r}", where=self.source, advice=f"use one of {numbers}"
-                )
+                found = f"the table has no column of numbers {by!r}"
+                raise MissingMeasureError(found, where=self.source, advice=f"use one of {numbers}")
             rows.sort(key=lambda row: -abs(row[by]) if row[by] == row[by] else math.inf)
         return rows
 
@@ -180,21 +179,15 @@ class HeadTable(Placed, Rows, Keyed, Mapping[str, HeadValues]):
         names = [name for name in a if name in self]
         if (self.layers, self.heads) != (a.layers, a.heads) or not names:
             shapes = [f"{len(of.layers)} layers of {len(of.across)} heads" for of in (a, self)]
-            raise InputError(
-                f"{a.source} and {self.source} are of models with different heads: {' and '.join(shapes)}"
-                if names
-                else f"{a.source} and {self.source} share no measure",
-                where="minus",
-                advice="compare tables of models of one shape, with some of the same measures",
-            )
+            problem = f"are of models with different heads: {' and '.join(shapes)}" if names else "share no measure"
+            advice = "compare tables of models of one shape, with some of the same measures"
+            raise InputError(f"{a.source} and {self.source} {problem}", where="minus", advice=advice)
         axes = [{axis: tuple(entries) for axis, entries in of.along.items()} for of in (a, self)]
         if axes[0] != axes[1]:
             entries = [", ".join(f"{axis} {list(of[axis])}"[:60] for axis in of) or "no third axis" for of in axes]
-            raise InputError(
-                f"{a.source} and {self.source} have different entries: {' and '.join(entries)}",
-                where="minus",
-                advice="compare tables with the same entries, or their means: table.over(axis)",
-            )
+            found = f"{a.source} and {self.source} have different entries: {' and '.join(entries)}"
+            advice = "compare tables with the same entries, or their means: table.over(axis)"
+            raise InputError(found, where="minus", advice=advice)
         sides = (("a", a.facts), ("b", self.facts))
         return HeadTable(
             {name: self[name].minus(a[name]) for name in names},

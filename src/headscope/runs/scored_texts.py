@@ -71,13 +71,11 @@ class TextScores:
     ) -> Float[np.ndarray, "sets texts"]:
         base = runner.base([as_input(one.encoded) for one in batch])
         lasts = [base.last[rows] for rows in base.rows]
-        targets = [choose(self.model, one.encoded, last, one.wanted) for one, last in zip(batch, lasts, strict=True)]
+        targets = [self._target(one, last) for one, last in zip(batch, lasts, strict=True)]
         if self.metric in ("accuracy", "loss") and any(target.direction is not None for target in targets):
-            raise UnsupportedError(
-                f"{self.metric} of a text for which the model has neither classes nor a word to predict",
-                where=self.model.checkpoint.where,
-                advice='use metric="vector", or texts with a mask',
-            )
+            found = f"{self.metric} of a text for which the model has neither classes nor a word to predict"
+            advice = 'use metric="vector", or texts with a mask'
+            raise UnsupportedError(found, where=self.model.checkpoint.where, advice=advice)
         before = [
             outputs(self.model, target, target.rows_of(last)[None])[0]
             for target, last in zip(targets, lasts, strict=True)
@@ -94,6 +92,15 @@ class TextScores:
                     numbers[changed[run], text] = self._number(one, target, before[text], after)
         return numbers
 
+    def _target(self, one: Labelled, last: Float[np.ndarray, "tokens d_model"]) -> Target:
+        """The output that a text's label names; an error says which label it is."""
+        try:
+            return choose(self.model, one.encoded, last, one.wanted)
+        except InputError as error:
+            if one.label is not None and error.where == "target":
+                error.where = f"labels[{next(at for at, text in enumerate(self.texts) if text is one)}]"
+            raise
+
     def _number(self, one: Labelled, target: Target, before: Outputs, after: Outputs) -> float:
         """The score of one text."""
         if not isinstance(self.metric, str):
@@ -101,11 +108,9 @@ class TextScores:
             try:
                 return float(number)
             except (TypeError, ValueError, RuntimeError) as error:
-                raise InputError(
-                    f"the metric is {number!r:.60}, not a number",
-                    where="metric",
-                    advice="return one number for a text's outputs and its label",
-                ) from error
+                advice = "return one number for a text's outputs and its label"
+                found = f"the metric is {number!r:.60}, not a number"
+                raise InputError(found, where="metric", advice=advice) from error
         if not np.isfinite(after).all():
             raise not_a_number("with a head changed the output is not a number", self.model.checkpoint.where)
         if self.metric == "vector":
@@ -172,8 +177,8 @@ def labels_of(given: Any) -> Any:
     """
     labels = column_of(given, "labels")
     for at, label in enumerate(labels if isinstance(labels, list) else ()):
-        if label is None or np.ndim(label):
-            found = "missing" if label is None else "an array"
+        if np.ndim(label) or label is None or label != label:  # NaN
+            found = "an array" if np.ndim(label) else "missing"
             raise InputError(f"label {at} is {found}", where=f"labels[{at}]", advice="pass one class for each text")
     return labels
 
@@ -182,17 +187,12 @@ def check_metric(model: Model, metric: Metric, labels: Sequence[Any] | None, reg
     """Check that a named metric can be computed from this model's outputs and these labels."""
     several = model.anatomy.config.get("problem_type") == "multi_label_classification"
     if metric in ("accuracy", "loss") and several:
-        raise UnsupportedError(
-            f"{metric} of a classifier whose labels don't exclude each other",
-            where=model.checkpoint.where,
-            advice="pass metric= a function of (logits, label)",
-        )
-    if regression and (metric == "accuracy" or (metric == "loss" and labels is None)):
-        raise InputError(
-            "the model gives one number, no classes",
-            where="metric",
-            advice='pass metric="loss" with a number for each text in labels=, or a function of (logits, label)',
-        )
+        found = f"{metric} of a classifier whose labels don't exclude each other"
+        raise UnsupportedError(found, where=model.checkpoint.where, advice="pass metric= a function of (logits, label)")
+    numbers = labels is not None and not any(isinstance(label, str) for label in labels)
+    if regression and (metric == "accuracy" or (metric == "loss" and not numbers)):
+        advice = 'pass metric="loss" with a number for each text in labels=, or a function of (logits, label)'
+        raise InputError("the model gives one number, no classes", where="metric", advice=advice)
     if metric == "vector" and labels is not None:
         raise InputError("a vector needs no labels", where="labels", advice="leave them out, or name another metric")
 

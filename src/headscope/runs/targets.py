@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.results.tokens import TokenAxis
 
-FORMS = "see headscope.runs.targets for what a target may be"
+FORMS = "help('headscope.runs.targets') lists what a target may be"
 KINDS = tuple(UNITS)
 """First parts of a tuple that names one target."""
 PLAIN = [[str, str], [int, int]]
@@ -248,7 +248,7 @@ def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Tar
     word = named[0]
     if isinstance(word, int):
         return _word_target(model, model.tokenizer.token(word), word, row)
-    if not isinstance(word, str):
+    if not isinstance(word, str) or not word.strip():
         raise InputError(f"{word!r:.60} names no word", where="target", advice=FORMS)
     index = token_id(model, word, "a mask stands for one token")
     return _word_target(model, model.tokenizer.token(index), index, row)

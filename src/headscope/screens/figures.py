@@ -95,8 +95,9 @@ def plot_trace(
         InputError: `ax` with a whole layer, or `save` has another ending.
     """
     if head is not None:
+        shown = trace[layer, head]
         with drawing(ax, (width, width), save) as axes:
-            _weights(axes, trace[layer, head].weights[...], f"layer {layer}, head {head}")
+            _weights(axes, shown.weights[...], f"layer {shown.layer}, head {shown.head}")
             _tokens(axes, trace.tokens, trace.keys.tokens)
         return axes
     pyplot = _pyplot_for(save)
@@ -110,13 +111,14 @@ def plot_trace(
 
 def _panels(pyplot: Any, trace: Trace, layer: int, width: float) -> Any:
     """All heads of a layer, four in a row."""
-    numbers = trace.head_numbers(layer)
+    shown = trace[layer]
+    numbers = shown.numbers
     across = min(len(numbers), 4)
     down = -(-len(numbers) // across)
     size = (width, width / across * down)
     _, panels = pyplot.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
     for axes, number in zip(panels.ravel(), numbers, strict=False):
-        _weights(axes, trace[layer, number].weights[...], f"{layer}.{number}")
+        _weights(axes, shown[number].weights[...], f"{shown.layer}.{number}")
         axes.set(xticks=[], yticks=[])
     for axes in panels.ravel()[len(numbers) :]:
         axes.set_visible(False)
@@ -139,13 +141,7 @@ def plot_values(
         MissingExtraError: matplotlib is not installed; it comes with headscope[plot].
         InputError: the numbers have a third axis, or `save` has another ending.
     """
-    array = np.asarray(values.array, dtype=np.float64)
-    if array.ndim != 2:
-        raise InputError(
-            f"{values.name} has the axes {', '.join(values.dims)}",
-            where="plot",
-            advice="a figure has layers and heads: choose one entry of the third axis, or average over it",
-        )
+    array = values._plane("plot")
     layers, heads = array.shape
     with drawing(ax, (width, max(1.2, 0.8 * width * layers / heads + 0.5)), save) as axes:
         image = _image(axes, array, *_scale(values, array[np.isfinite(array)]))

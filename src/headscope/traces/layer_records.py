@@ -14,8 +14,7 @@ import numpy as np
 from headscope.attention.scores import EVERYTHING, Mask, log_sum_exps
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import InputError
-from headscope.late import Keyed
-from headscope.results.arrays import Named
+from headscope.results.arrays import Arrays, Named
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -164,7 +163,7 @@ class ModelWeights(Protocol):
         """The names of the outputs that `late_output` computes."""
 
 
-class Outputs(Keyed, Mapping[str, Named]):
+class Outputs(Arrays, Mapping[str, Named]):
     """The model's outputs by name: last_hidden_state, pooler_output, logits, ….
 
     Outputs that follow from the last hidden state are computed on first access.
@@ -175,6 +174,7 @@ class Outputs(Keyed, Mapping[str, Named]):
         self._source, self._prompt = source, prompt
 
     def __getitem__(self, name: str) -> Named:
+        name = name if isinstance(name, str) else repr(name)
         if name not in self._kept and self._source is not None and "last_hidden_state" in self._kept:
             output = self._source.late_output(name, self._kept["last_hidden_state"].array, self._prompt)
             if output is not None:
