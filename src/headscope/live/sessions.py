@@ -337,7 +337,7 @@ class Session:
         if forward is None:
             self.note_outside(module)
         elif given and id(module) in self.plan.readers:
-            if not is_idle(module):
+            if not is_idle(module, kwargs or {}):
                 note_reader(forward, module, given, self.plan.readers[id(module)])
             for attention, path in self.plan.looped.get(id(module), ()):
                 if is_plain(given[0]):
