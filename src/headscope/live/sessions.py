@@ -34,7 +34,7 @@ from headscope.live.names.axes import Followed
 from headscope.live.names.facts import Follower
 from headscope.live.names.lookups import Tables
 from headscope.live.names.sources import memory_of
-from headscope.live.plan.refusals import refuse_transforms
+from headscope.live.plan.refusals import refuse_checkpointing, refuse_transforms
 from headscope.live.plan.stacks import Place, is_idle, within
 from headscope.live.progress import Loop, is_plain
 from headscope.live.seeing import operators
@@ -449,7 +449,7 @@ def recording(seats: list[Seat]) -> list[Seat]:
 
 def heads_to_silence(seats: list[Seat]) -> dict[int, Way]:
     """The heads that any session silences in this call, or gives another map: head -> way."""
-    silenced: dict[int, Way] = {}
-    for seat in seats:
-        silenced.update(seat.session.consumer.silences(seat.place.stack, seat.place.layer))
+    ways = [session.consumer.silences(place.stack, place.layer) for session, _, place, _ in seats]
+    if silenced := {head: way for of_seat in ways for head, way in of_seat.items()}:
+        refuse_checkpointing(f"layer {seats[0].place.layer}")
     return silenced
