@@ -12,6 +12,7 @@ from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from headscope.attention.kernels import attend_with_lse
@@ -216,10 +217,15 @@ class Forward:
         """Return True if a call has all rows and tokens of its module's input."""
         return any(size in ((batch, queries), (queries, batch)) for size in self.sizes(module))
 
-    def is_chosen(self, module: nn.Module, batch: int, queries: int, keys: int) -> bool:
-        """Return True if queries are some of the tokens that are the keys: nothing tells which."""
+    def is_chosen(self, module: nn.Module, place: Place, batch: int, queries: int, keys: int) -> bool:
+        """Return True if queries are some of the tokens that are the keys: nothing tells which, but for a cache."""
         sizes = {*self.sizes(module), *self.given} if queries < keys else set()
-        return not sizes & {(batch, queries), (queries, batch)} and bool(sizes & {(batch, keys), (keys, batch)})
+        if sizes & {(batch, queries), (queries, batch)} or not sizes & {(batch, keys), (keys, batch)}:
+            return False
+        last, among = self.followed.get(place, (None, None))
+        if last is None or among is None:
+            return True
+        return bool((among[:, :-queries] >= 0).any()) or not np.array_equal(among[:, -queries:], last)
 
     def is_fewer(self, batch: int, queries: int) -> bool:
         """Return True if a call has fewer tokens, in all rows, than the model was given, or fewer rows than images."""
