@@ -34,7 +34,7 @@ from headscope.live.names.axes import Followed
 from headscope.live.names.facts import Follower
 from headscope.live.names.lookups import Tables
 from headscope.live.names.sources import memory_of
-from headscope.live.plan.refusals import refuse_checkpointing, refuse_transforms
+from headscope.live.plan.refusals import refuse_transforms
 from headscope.live.plan.stacks import Place, is_idle, within
 from headscope.live.progress import Loop, is_plain
 from headscope.live.seeing import operators
@@ -451,5 +451,22 @@ def heads_to_silence(seats: list[Seat]) -> dict[int, Way]:
     """The heads that any session silences in this call, or gives another map: head -> way."""
     ways = [session.consumer.silences(place.stack, place.layer) for session, _, place, _ in seats]
     if silenced := {head: way for of_seat in ways for head, way in of_seat.items()}:
-        refuse_checkpointing(f"layer {seats[0].place.layer}")
+        _refuse_checkpointing(f"layer {seats[0].place.layer}")
     return silenced
+
+
+def _refuse_checkpointing(where: str) -> None:
+    """Raise an error in gradient checkpointing, which runs a layer again when gradients are computed.
+
+    Raises:
+        UnsupportedError: gradients will be computed.
+    """
+    for frame in frames():
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            needed = getattr(frame.f_locals.get("ctx"), "needs_input_grad", ())  # if it runs without gradients itself
+            if torch.is_grad_enabled() or any(needed):
+                raise UnsupportedError(
+                    "heads can't be silenced in gradient checkpointing: backward() runs the layer with all its heads",
+                    where=where,
+                    advice="call model.gradient_checkpointing_disable(), or run the model in torch.no_grad()",
+                )

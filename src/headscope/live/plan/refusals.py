@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError, UnsupportedError
-from headscope.live.hooks import frames
 from headscope.live.plan.classes import calls_sdpa, classes_where, kind_of
 from headscope.live.seeing.readers import reader_of, reads
 
@@ -176,20 +175,3 @@ def refuse_transforms(module: nn.Module, kinds: Collection[str] = TRANSFORMS) ->
                 advice="call it outside of torch.func: with a batch instead of vmap, torch.autograd.grad instead of "
                 "torch.func.grad",
             )
-
-
-def refuse_checkpointing(where: str) -> None:
-    """Raise an error in gradient checkpointing, which runs a layer again when gradients are computed.
-
-    Raises:
-        UnsupportedError: gradients will be computed.
-    """
-    for frame in frames():
-        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            needed = getattr(frame.f_locals.get("ctx"), "needs_input_grad", ())  # if it runs without gradients itself
-            if torch.is_grad_enabled() or any(needed):
-                raise UnsupportedError(
-                    "heads can't be silenced in gradient checkpointing: backward() runs the layer with all its heads",
-                    where=where,
-                    advice="call model.gradient_checkpointing_disable(), or run the model in torch.no_grad()",
-                )
