@@ -165,6 +165,7 @@ class Forward:
         changed_inside: name of an attention function that isn't the library's own and was read at the operator in it.
         contents: the contents of the arguments when the pass began; None if no consumer needs them.
         weights: the module's parameters when the pass began; None likewise.
+        switches: what else decided then what its parts compute.
         autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
         drawn: the states of the random numbers when the pass began.
         implementations: names of transformers' attention when the pass began, by the ids of the configs that set them.
@@ -191,6 +192,7 @@ class Forward:
     changed_inside: str = ""
     contents: Contents | None = None
     weights: Weights | None = None
+    switches: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
     drawn: Drawn = field(default_factory=dict)
     implementations: dict[int, str] = field(default_factory=dict)
