@@ -278,6 +278,27 @@ def added(self: Any, x: torch.Tensor) -> torch.Tensor:
     return self.base(x) + x @ down @ up
 
 
+def around(
+    active: str, read: Callable[[torch.Tensor], torch.Tensor], *of_rows: str
+) -> Callable[[nn.Linear], nn.Module]:
+    """The same as peft's LoRA: its parts have adapters' names, and read a copy of some rows, or dropped contexts."""
+
+    def forward(self: Any, x: torch.Tensor, adapter_names: tuple[str, ...] = ()) -> torch.Tensor:
+        result = self.base_layer(x)
+        if "one" in (active, *adapter_names):
+            result[: len(read(x))] += self.parts["one"](read(x))
+        return result
+
+    def adapt(base: nn.Linear) -> nn.Module:
+        made = own(forward, base_layer=base, parts=nn.ModuleDict({"one": nn.Linear(base.in_features, 32)}))
+        made.active_adapters, made.disable_adapters, made.merged = [active], False, False
+        if of_rows:
+            made.register_forward_pre_hook(lambda module, x, _: (x, {"adapter_names": of_rows}), with_kwargs=True)
+        return made
+
+    return adapt
+
+
 def nested(numbers: list[nn.Parameter]) -> nn.Module:
     return nn.ModuleDict({"default": nn.ParameterDict(dict(zip("ab", numbers, strict=True)))})
 
@@ -340,6 +361,8 @@ def llama(change: Any) -> tuple[Any, Any]:
         (partial(held, holder=nn.ParameterList), "2 modules read the contexts"),
         (partial(held, holder=nested), "2 modules read the contexts"),
         (with_buffer, "2 modules read the contexts"),
+        (around("two", lambda x: x[:1].clone(), "__base__", "one"), "2 modules read the contexts"),
+        (around("one", nn.functional.dropout), "2 modules read the contexts"),
         (beside(lambda self, x: self.more(x.mT).mT, more=nn.Conv1d(32, 32, 1)), "2 modules read the contexts"),
         (beside(lambda self, x: self.more(self.norm(x)), norm=nn.LayerNorm(32), more=nn.Linear(32, 32)), "o_proj.norm"),
         (beside(lambda self, x: self.more(x[:, 2:3]), more=nn.Linear(32, 32)), "2 modules read the contexts"),
@@ -369,9 +392,11 @@ def test_a_sparse_argument_is_in_no_memory_of_contexts() -> None:
     assert trace[0, 0].output.shape == (7, 32)
 
 
-@pytest.mark.parametrize("idle", ["disable_adapters", "merged"])
+@pytest.mark.parametrize("idle", ["disable_adapters", "merged", "not used"])
 def test_an_adapter_that_is_idle_leaves_its_linear_the_projection(idle: str) -> None:
     def change(base: nn.Linear) -> Any:
+        if idle == "not used":
+            return around("two", torch.clone)(base)
         made = held(base, nn.ParameterList)
         setattr(made, idle, True)
         made.forward = lambda x: base(x)

@@ -197,10 +197,14 @@ def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-def test_a_trace_goes_to_another_process_without_its_model() -> None:
-    model = BERT.build()
-    captured = captured_of(model, torch.tensor([[4, 5, 6]]))
+@pytest.mark.parametrize("what", [None, "function", "model"])
+def test_a_trace_goes_to_another_process_without_its_model(what: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor the arguments of its call, which may be of any kind, or tensors, whose memory ends with a process."""
+    model = own(lambda self, ids, given: self.bert(ids), bert=BERT.build())
+    captured = captured_of(model, torch.tensor([[4, 5, 6]]), {"function": lambda: None, "model": model}.get(what or ""))
+    monkeypatch.setattr(torch.Tensor, "__reduce_ex__", lambda *_: pytest.fail("a tensor was pickled"))
     again = pickle.loads(pickle.dumps(captured.trace))
+    monkeypatch.undo()
     np.testing.assert_array_equal(again[1, 2].weights[:], captured.trace[1, 2].weights[:])
     report = again.verify()
     assert report.agrees

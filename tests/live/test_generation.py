@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, eager_attentions
+from comparing import captured_of, eager_attentions, own
+from torch import nn
 from transformers import DynamicCache
 
 import headscope as hs
@@ -324,6 +325,31 @@ def test_a_cache_from_before_the_block() -> None:
     assert last.keys.tokens[:2] == ("[0]", "[1]")
     with pytest.raises(UnsupportedError, match="the cache held 7 tokens"):
         captured.generation
+
+
+def test_a_decoder_that_is_given_all_ids_and_reads_the_last() -> None:
+    """As in x-transformers: its cache, not its arguments, tells that the queries are the last of the keys."""
+
+    def forward(self: Any, ids: torch.Tensor, cache: list[torch.Tensor]) -> torch.Tensor:
+        x = self.embed(ids)[:, -1:] if cache else self.embed(ids)
+        q, *new = (y.unflatten(-1, (4, 8)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        k, v = (torch.cat(both, 2) for both in zip(cache, new, strict=True)) if cache else new
+        contexts = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=not cache)
+        cache[:] = k, v
+        return self.out(contexts.transpose(1, 2).flatten(2))
+
+    model = own(forward, embed=nn.Embedding(99, 32), qkv=nn.Linear(32, 96), out=nn.Linear(32, 32))
+    ids, cache = torch.randint(99, (2, 7)), list[torch.Tensor]()
+    with torch.no_grad(), hs.capture(model) as captured:
+        for size in (4, 5, 6, 7):
+            model(ids[:, :size], cache)
+    (q, k, _) = (y.unflatten(-1, (4, 8)).transpose(1, 2) for y in model.qkv(model.embed(ids)).chunk(3, -1))
+    hidden = torch.full((7, 7), -torch.inf).triu(1)
+    weights = torch.softmax(q @ k.mT / 8**0.5 + hidden, -1).detach()
+    for row, trace in enumerate(captured.generations):
+        assert trace.ids == tuple(ids[row].tolist())
+        np.testing.assert_allclose(trace[0].weights[:], weights[row], atol=1e-6)
+    assert captured.traces[-1].keys.ids == tuple(ids[1].tolist())
 
 
 def test_no_sequence_was_generated() -> None:

@@ -241,6 +241,62 @@ def test_verify_finds_what_is_wrong() -> None:
     assert (report.worst.name, report.worst.layer, report.worst.head) == ("module output", 1, 2)
 
 
+def double(module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+    return output * 2
+
+
+def other_tokens(module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+    return output.flip(1)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("changes", [double, other_tokens, lambda module, args, output: None])
+def test_a_hook_that_comes_or_goes_after_the_pass_is_no_fault_of_the_trace(changes: Any, adds: bool) -> None:
+    """What a second run shows is compared if they agree, whatever hooks there were: most only look."""
+    model = BERT.build()
+    query = model.encoder.layer[0].attention.self.query
+    part = model.embeddings.word_embeddings if changes is other_tokens else query
+    handle = None if adds else part.register_forward_hook(changes)
+    captured = captured_of(model, torch.tensor([[4, 5, 6, 7]]))
+    part.register_forward_hook(changes) if handle is None else handle.remove()
+    report = captured.trace.verify()
+    assert report.agrees, report
+    skipped = [name for name, reason in report.skipped if "other hooks" in reason]
+    ways = {double: ["eager weights"], other_tokens: ["tokens", "eager weights"]}
+    assert skipped == ways.get(changes, [])
+    captured = captured_of(model, torch.tensor([[4, 5, 6, 7]]))
+    assert not captured.trace.verify().skipped
+
+
+@pytest.mark.parametrize("used", [["one"], ["three"], []])
+def test_an_adapter_that_is_switched_after_the_pass_is_no_fault_of_the_trace(used: list[str]) -> None:
+    """As peft's are, which stand around a Linear."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        factor = 1 if self.disable_adapters else len(self.active_adapters[0])
+        return self.base_layer(x) * factor
+
+    model = BERT.build()
+    attention = model.encoder.layer[0].attention.self
+    attention.query = adapter = own(forward, base_layer=attention.query)
+    adapter.active_adapters, adapter.disable_adapters = ["one"], False
+    captured = captured_of(model, torch.tensor([[4, 5, 6, 7]]))
+    adapter.active_adapters, adapter.disable_adapters = used or ["one"], not used
+    report = captured.trace.verify()
+    assert report.agrees, report
+    assert [name for name, _ in report.skipped] == ([] if used == ["one"] else ["eager weights"])
+
+
+def test_a_pass_in_training_mode_is_not_compared_with_one_in_eval_mode() -> None:
+    model = BERT.build().train()
+    with pytest.warns(NoteWarning, match="training mode"):
+        captured = captured_of(model, torch.tensor([[4, 5, 6, 7]]))
+    report = captured.trace.verify() if model.eval() else None
+    assert report is not None
+    assert report.agrees, report
+    assert ("eager weights", "the model was in training mode, so two forward passes differ") in report.skipped
+
+
 @pytest.mark.parametrize("part", ["", "embeddings.dropout"])
 def test_a_model_with_a_module_in_training_is_not_run_again(part: str) -> None:
     """Its dropout would draw other numbers, and `verify` would call the right weights wrong."""

@@ -368,22 +368,46 @@ def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
         ablate(Mixer(), [3])  # type: ignore[list-item]
 
 
+def checkpointed(reentrant: bool) -> Any:
+    """A model whose second and third parts are called again in the backward pass, around the model itself."""
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for part in (self.first, self.second):
+            x = checkpoint(part, x, use_reentrant=reentrant)
+        return self.third(x)
+
+    return own(forward, first=Mixer(), second=Mixer(), third=Mixer())
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 @torch.enable_grad()
 def test_recomputation_for_gradients_is_not_recorded(reentrant: bool) -> None:
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        """Its parts are called again in the backward pass, around the model itself."""
-        for part in (self.first, self.second):
-            x = checkpoint(part, x, use_reentrant=reentrant)
-        return x
-
-    model, x = own(forward, first=Mixer(), second=Mixer()), torch.randn(2, 6, 32, requires_grad=True)
-    expected = torch.autograd.grad(model.second(model.first(x)).sum(), x)[0]
+    model, x = checkpointed(reentrant), torch.randn(2, 6, 32, requires_grad=True)
+    expected = torch.autograd.grad(model.third(model.second(model.first(x))).sum(), x)[0]
     with capture(model) as captured:
         model(x).sum().backward()
     torch.testing.assert_close(x.grad, expected)
-    assert [len(forward) for forward in captured.forwards] == [4]
+    assert [len(forward) for forward in captured.forwards] == [6]
     assert captured.unrecorded == ()
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("way", ["zero", "uniform"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_heads_of_a_layer_that_is_run_again_for_gradients_can_not_be_silenced(reentrant: bool, way: str) -> None:
+    """The backward pass would run it with all its heads, and give other gradients."""
+    model, x = checkpointed(reentrant), torch.randn(2, 6, 32)
+    expected = model(x)
+    with ablate(model, {(0, 0): way}, stack="second"):
+        assert not torch.equal(model(x), expected)
+        with torch.enable_grad(), pytest.raises(UnsupportedError, match="gradient checkpointing"):
+            model(x.requires_grad_())
+    with torch.enable_grad():
+        with ablate(model, {(0, 0): way}, stack="third"):
+            model(x).sum().backward()
+        with ablate(model.third, {(0, 0): way}):
+            hidden = model.third(model.second(model.first(x)))
+        torch.testing.assert_close(torch.autograd.grad(hidden.sum(), x)[0], x.grad)
 
 
 # Attention under other names, by hand, or in kernels that capture can't read: recorded or listed, never missing.

@@ -55,14 +55,17 @@ def test_terms_are_tables_and_every_check_agrees(family: Family) -> None:
     assert not captured.unrecorded
 
 
-@pytest.mark.parametrize("way", ["zero", "mean"])
+@pytest.mark.parametrize(("way", "adapted"), [("zero", False), ("mean", False), ("zero", True)])
 @pytest.mark.parametrize("family", [BY_NAME["BertModel"], *READ], ids=str)
-def test_silenced_heads(family: Family, way: str) -> None:
-    """Silencing head 1 of layer 1 is the same as changing what its projection is given."""
+def test_silenced_heads(family: Family, way: str, adapted: bool) -> None:
+    """Silencing head 1 of layer 1 is the same as changing what its projection is given, with an adapter or without."""
     model, inputs = family.build(), family.inputs(padded=True)
     names = ("attention.output.dense", "attn.o", "self_attention.dense", "attn.out_proj", "out_lin")
     linear = [part for name, part in model.named_modules() if name.endswith(names)][1]
     heads = getattr(model.config, "num_attention_heads", 4)
+    if adapted:
+        plain, weight = linear.forward, linear.weight
+        linear.forward = lambda x: plain(x) + x.tanh() @ weight  # type: ignore[method-assign]
 
     def changed(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         x = args[0].clone()

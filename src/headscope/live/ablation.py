@@ -101,7 +101,8 @@ class Ablation(Watching):
     def _modules(self) -> dict[int, nn.Module]:
         """The attention modules of the stack, by layer."""
         base = self.stack if self.stack in self.plan.names else self.stack.rpartition(".")[0]
-        return {self.plan.number(module): module for module in self.plan.members(base)}
+        modules = [module for _, module in self.plan.modules if id(module) in self.plan.stacks]
+        return {self.plan.number(x): x for x in modules if self.plan.stacks[id(x)].name == base}
 
     def every_head(self) -> list[tuple[int, int]]:
         """All heads of the stack.

@@ -12,6 +12,7 @@ from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from headscope.attention.kernels import attend_with_lse
@@ -164,6 +165,7 @@ class Forward:
         changed_inside: name of an attention function that isn't the library's own and was read at the operator in it.
         contents: the contents of the arguments when the pass began; None if no consumer needs them.
         weights: the module's parameters when the pass began; None likewise.
+        switches: what else decided then what its parts compute.
         autocast: precision of autocast on the model's devices, as `kernels.autocast_now` returns it.
         drawn: the states of the random numbers when the pass began.
         implementations: names of transformers' attention when the pass began, by the ids of the configs that set them.
@@ -190,6 +192,7 @@ class Forward:
     changed_inside: str = ""
     contents: Contents | None = None
     weights: Weights | None = None
+    switches: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     autocast: dict[str, torch.dtype | None] = field(default_factory=dict)
     drawn: Drawn = field(default_factory=dict)
     implementations: dict[int, str] = field(default_factory=dict)
@@ -216,10 +219,15 @@ class Forward:
         """Return True if a call has all rows and tokens of its module's input."""
         return any(size in ((batch, queries), (queries, batch)) for size in self.sizes(module))
 
-    def is_chosen(self, module: nn.Module, batch: int, queries: int, keys: int) -> bool:
-        """Return True if queries are some of the tokens that are the keys: nothing tells which."""
+    def is_chosen(self, module: nn.Module, place: Place, batch: int, queries: int, keys: int) -> bool:
+        """Return True if queries are some of the tokens that are the keys: nothing tells which, but for a cache."""
         sizes = {*self.sizes(module), *self.given} if queries < keys else set()
-        return not sizes & {(batch, queries), (queries, batch)} and bool(sizes & {(batch, keys), (keys, batch)})
+        if sizes & {(batch, queries), (queries, batch)} or not sizes & {(batch, keys), (keys, batch)}:
+            return False
+        last, among = self.followed.get(place, (None, None))
+        if last is None or among is None:
+            return True
+        return bool((among[:, :-queries] >= 0).any()) or not np.array_equal(among[:, -queries:], last)
 
     def is_fewer(self, batch: int, queries: int) -> bool:
         """Return True if a call has fewer tokens, in all rows, than the model was given, or fewer rows than images."""

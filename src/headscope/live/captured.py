@@ -434,14 +434,7 @@ def trace(
         raise to_open(model, "call hs.open(model).trace(text)")
     model, tokenizer = unpacked(model, tokenizer)
     capturing = capture(
-        model,
-        layers=layers,
-        heads=heads,
-        values=values,
-        dtype=dtype,
-        device=device,
-        tokenizer=tokenizer,
-        strict=strict,
+        model, layers=layers, heads=heads, values=values, dtype=dtype, device=device, tokenizer=tokenizer, strict=strict
     )
     if not callable(tokenizer):
         raise InputError(
@@ -499,27 +492,21 @@ def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
     """Raise UnsupportedError if the model's forward does not accept the tokenizer's output."""
     try:
         inspect.signature(model.forward).bind(**inputs)
-    except ValueError:
-        raise UnsupportedError(
-            f"the forward of {type(model).__name__} has no signature, as in TorchScript",
-            where="model",
-            advice="pass the model itself, before it is traced or scripted, or make the call yourself: "
-            "with hs.capture(model, tokenizer=tokenizer) as captured: …",
-        ) from None
-    except TypeError as error:
-        raise UnsupportedError(
-            f"{type(model).__name__} doesn't accept the tokenizer's output, {', '.join(inputs)}: {error}",
-            where="model",
-            advice="pass the transformers model inside it, or make the call yourself: "
-            "with hs.capture(model, tokenizer=tokenizer) as captured: …",
-        ) from error
+    except (TypeError, ValueError) as error:
+        kind = type(model).__name__
+        found = f"{kind} doesn't accept the tokenizer's output, {', '.join(inputs)}: {error}"
+        instead = "the transformers model inside it"
+        if isinstance(error, ValueError):
+            found = f"the forward of {kind} has no signature, as in TorchScript"
+            instead = "the model itself, before it is traced or scripted"
+        advice = (
+            f"pass {instead}, or make the call yourself: with hs.capture(model, tokenizer=tokenizer) as captured: …"
+        )
+        raise UnsupportedError(found, where="model", advice=advice) from error
 
 
 def _words(words: list[int | None], sequences: list[int | None]) -> tuple[int | None, ...]:
     """Word numbers counted over the whole input: the second text's words follow the first's."""
-    first = [word for word, part in zip(words, sequences, strict=True) if word is not None and part == 0]
-    offset = max(first, default=-1) + 1
-    return tuple(
-        None if word is None else word + (offset if part == 1 else 0)
-        for word, part in zip(words, sequences, strict=True)
-    )
+    pairs = [*zip(words, sequences, strict=True)]
+    offset = max((word for word, part in pairs if word is not None and part == 0), default=-1) + 1
+    return tuple(None if word is None else word + (offset if part == 1 else 0) for word, part in pairs)

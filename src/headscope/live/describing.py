@@ -133,7 +133,10 @@ def describe(module: nn.Module) -> Description:
         buffers=sum(buffer.numel() for buffer in module.buffers()),
         components=tuple(components),
         tied=tuple(tuple(same) for same in names.values() if len(same) > 1),
-        parameters=tuple(_row(same[0], distinct[key]) for key, same in names.items()),
+        parameters=tuple(
+            (same[0], tuple(x.shape), str(x.dtype).removeprefix("torch."), x.numel(), x.requires_grad)
+            for x, same in zip(distinct.values(), names.values(), strict=True)
+        ),
         tree=_node("", module, packed),
     )
 
@@ -180,11 +183,6 @@ def _parameters(module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -
         for which, tensor in packed.get(id(part), {}).items():
             parameters[f"{path}.{which}" if path else which] = tensor
     return parameters
-
-
-def _row(name: str, parameter: torch.Tensor) -> tuple[str, tuple[int, ...], str, int, bool]:
-    dtype = str(parameter.dtype).removeprefix("torch.")
-    return name, tuple(parameter.shape), dtype, parameter.numel(), parameter.requires_grad
 
 
 def _node(name: str, module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -> Node:

@@ -164,8 +164,8 @@ def why_not(trace: Trace, source: CapturedModel, called: nn.Module, *, training:
     """
     if source.has_changed:
         return "the weights have changed since"
-    if not training and in_training(called):
-        return "the model is in training mode, so two forward passes differ"
+    if not training and (in_training(called) or source.dropped):
+        return f"the model {'is' if in_training(called) else 'was'} in training mode, so two forward passes differ"
     if trace.changed:
         return "heads were silenced or attended with another map, so the model's own forward pass differs"
     if not is_stateless((source.args, source.kwargs)):

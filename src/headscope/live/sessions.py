@@ -337,7 +337,7 @@ class Session:
         if forward is None:
             self.note_outside(module)
         elif given and id(module) in self.plan.readers:
-            if not is_idle(module):
+            if not is_idle(module, kwargs or {}):
                 note_reader(forward, module, given, self.plan.readers[id(module)])
             for attention, path in self.plan.looped.get(id(module), ()):
                 if is_plain(given[0]):
@@ -449,7 +449,24 @@ def recording(seats: list[Seat]) -> list[Seat]:
 
 def heads_to_silence(seats: list[Seat]) -> dict[int, Way]:
     """The heads that any session silences in this call, or gives another map: head -> way."""
-    silenced: dict[int, Way] = {}
-    for seat in seats:
-        silenced.update(seat.session.consumer.silences(seat.place.stack, seat.place.layer))
+    ways = [session.consumer.silences(place.stack, place.layer) for session, _, place, _ in seats]
+    if silenced := {head: way for of_seat in ways for head, way in of_seat.items()}:
+        _refuse_checkpointing(f"layer {seats[0].place.layer}")
     return silenced
+
+
+def _refuse_checkpointing(where: str) -> None:
+    """Raise an error in gradient checkpointing, which runs a layer again when gradients are computed.
+
+    Raises:
+        UnsupportedError: gradients will be computed.
+    """
+    for frame in frames():
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            needed = getattr(frame.f_locals.get("ctx"), "needs_input_grad", ())  # if it runs without gradients itself
+            if torch.is_grad_enabled() or any(needed):
+                raise UnsupportedError(
+                    "heads can't be silenced in gradient checkpointing: backward() runs the layer with all its heads",
+                    where=where,
+                    advice="call model.gradient_checkpointing_disable(), or run the model in torch.no_grad()",
+                )

@@ -61,6 +61,8 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
     if not reference:
         return checks, [*skipped, ("tokens", "not requested"), ("eager weights", "not requested")]
     found = tokens(trace, source)
+    if isinstance(found, Check) and not found.agrees:
+        found = source.switched or found
     checks += [] if isinstance(found, str) else [found]
     skipped += [("tokens", found)] if isinstance(found, str) else []
     cells = Worst("weights (eager)", "against a second run in the model's eager attention", limits.weights, reason)
@@ -91,9 +93,10 @@ def live(trace: Trace, limits: Limits, *, reference: bool) -> tuple[list[Check],
                 )
 
     why_not = eager_weights(trace, source, see)
-    if why_not:
+    check = cells.check()
+    if why_not := why_not or ("" if check.agrees else source.switched):
         return checks, [*skipped, ("eager weights", why_not)]
-    return [*checks, cells.check()], skipped
+    return [*checks, check], skipped
 
 
 def tokens(trace: Trace, source: CapturedModel) -> Check | str:

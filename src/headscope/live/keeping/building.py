@@ -97,7 +97,7 @@ class TraceBuilder(Consumer):
         if is_stateless((forward.args, forward.kwargs)):
             forward.contents = Contents(forward.args, forward.kwargs)
             forward.contents.keep()
-        weights = Weights(modules)
+        weights, forward.switches = Weights(modules), CapturedModel.switches_of(modules)
         forward.weights = self._weights = self._weights if self._weights and weights.same(self._weights) else weights
 
     def drop(self, forward: Forward) -> None:
@@ -223,10 +223,8 @@ class TraceBuilder(Consumer):
 
         def copy(name: str, numbers: list[int] | None, places: torch.Tensor | None) -> torch.Tensor:
             part = getattr(call, name)[row]
-            if numbers is not None:
-                part = part[numbers]
-            if places is not None:
-                part = part.index_select(1, places)
+            part = part if numbers is None else part[numbers]
+            part = part if places is None else part.index_select(1, places)
             room = rooms.get(name)
             return copies.copy(part, self.dtype, self.device) if room is None else room.copy(part, self.dtype)
 
@@ -326,15 +324,7 @@ class TraceBuilder(Consumer):
             cut=Cut(row, places_of(kept[0], queries), places_of(kept[1], keys), (queries, keys)),
         )
 
-    def trace_of(
-        self,
-        forward: Forward,
-        series: Series,
-        layers: list[LayerCopy],
-        *,
-        cut: Cut,
-        **others: Any,
-    ) -> Trace:
+    def trace_of(self, forward: Forward, series: Series, layers: list[LayerCopy], *, cut: Cut, **others: Any) -> Trace:
         """A trace of some layers.
 
         Args:

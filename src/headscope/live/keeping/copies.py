@@ -176,12 +176,12 @@ def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
     in_order = [layer.call["number"] for layer in layers] == list(range(len(layers)))
     records = []
     for layer in layers:
-        arrays = {}
+        arrays: dict[str, np.ndarray | None] = dict.fromkeys(layer.tensors)
         for name, part in layer.tensors.items():
-            array = None if part is None else (part.tensor() if isinstance(part, KeySpan) else part).cpu().numpy()
-            if isinstance(part, KeySpan) and array is not None and part.shared:
-                array.flags.writeable = False
-            arrays[name] = array
+            if part is not None:
+                arrays[name] = array = (part.tensor() if isinstance(part, KeySpan) else part).cpu().numpy()
+                if isinstance(part, KeySpan) and part.shared:
+                    array.flags.writeable = False
         call = {**layer.call, "number": None} if in_order else dict(layer.call)
         call["terms"] = call["terms"].mapped(lambda table: table.cpu().numpy())
         records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
@@ -268,10 +268,8 @@ def products(
     else:
         mark = call.mark.view(len(call.q), -1)[row]
     values = mark.view(-1, count).T
-    if heads is not None:
-        values = values[heads]
-    if queries is not None:
-        values = values[:, queries]
+    values = values if heads is None else values[heads]
+    values = values if queries is None else values[:, queries]
     fused = call.fused and call.weights is None and not call.rounded
     kept = values if values.device == CPU else copies.copy(values, torch.float32, CPU)
     return ContextProducts(kept.numpy(), direction(d_value, CPU).numpy(), call.eps, fused)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 
 from headscope.errors import TraceError
+from headscope.live.genuine import from_library
 from headscope.live.keeping.contents import Weights
 from headscope.live.keeping.projections import Output, rows_of_W_O
+from headscope.live.plan.stacks import is_adapter
 
 if TYPE_CHECKING:
     from headscope.live.calls import Forward
@@ -31,7 +33,7 @@ class CapturedModel:
         cut: the positions of the batch that the trace has.
         args, kwargs: the arguments of the model's call.
         autocast: the autocast setting during the call.
-        drawn, contents, weights, changed_inside, implementations: as in `Forward`.
+        drawn, contents, weights, switches, dropped, changed_inside, implementations: as in `Forward`.
         products: for each layer, those of the module's output, or None.
     """
 
@@ -47,16 +49,13 @@ class CapturedModel:
         cut: Cut,
         products: tuple[ContextProducts | None, ...],
     ) -> None:
-        self.name = name
-        self.stack = stack
-        self.turn = turn
-        self.cut = cut
+        self.name, self.stack, self.turn, self.cut = name, stack, turn, cut
         self.args: tuple[Any, ...] = forward.args
         self.kwargs: dict[str, Any] = forward.kwargs
         self.autocast, self.drawn = forward.autocast, forward.drawn
         self.implementations = forward.implementations
         self.contents = forward.contents
-        self.weights = forward.weights
+        self.weights, self.switches, self.dropped = forward.weights, forward.switches, forward.dropped
         self.changed_inside = forward.changed_inside
         self.products = products
         self._projections = {layer: output for (owner, layer), output in forward.projections.items() if owner == stack}
@@ -67,8 +66,9 @@ class CapturedModel:
         return f"the live {self.name}, stack {self.stack.name}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state without the model, which is not sent to another process."""
-        return {**vars(self), "_model": _gone, "_called": _gone, "weights": None, "drawn": {}}
+        """The state without the model, and what running it again takes: neither is sent to another process."""
+        gone = {"_model": _gone, "_called": _gone, "_projections": {}, "args": (), "kwargs": {}, "drawn": {}}
+        return {**vars(self), **gone, "contents": None, "weights": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapturedModel:
         """Return the object itself, which is never changed."""
@@ -135,6 +135,26 @@ class CapturedModel:
         if self.weights is not None and not Weights(called.modules()).same(self.weights):
             return True
         return any(output.is_changed(model) for output in self._projections.values())
+
+    @property
+    def switched(self) -> str:
+        """The reason why the model may compute something else now, with the same weights; empty if there is none."""
+        called = self.called
+        same = called is None or self.switches_of(called.modules()) == self.switches
+        return "" if same else "the model has other hooks, or uses other adapters, than in the captured pass"
+
+    @staticmethod
+    def switches_of(modules: Iterable[nn.Module]) -> dict[int, tuple[Any, ...]]:
+        """Hooks of others and adapters of peft that decide what each module computes, by its id."""
+        found: dict[int, tuple[Any, ...]] = {}
+        for module in modules:
+            hooks = {**module._forward_pre_hooks, **module._forward_hooks}.items()
+            used = (module.disable_adapters, *module.active_adapters) if is_adapter(module) else ()  # type: ignore[misc]
+            found[id(module)] = (
+                *used,
+                *(key for key, hook in hooks if isinstance(key, int) and not from_library(hook)),
+            )
+        return found
 
     def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> Named | None:
         """Return None: a live model's outputs are those that it returned."""

@@ -95,12 +95,7 @@ class Tables:
         return found
 
 
-LEARNED = {
-    "cls_token": "CLS",
-    "class_embedding": "CLS",
-    "distillation_token": "DIST",
-    "register_tokens": "register",
-}
+LEARNED = {"cls_token": "CLS", "class_embedding": "CLS", "distillation_token": "DIST", "register_tokens": "register"}
 """Name of a parameter -> name of the token that it is."""
 
 

@@ -21,14 +21,7 @@ SDPA_NAME = "scaled_dot_product_attention"
 FLEX_NAME = "flex_attention"
 """Names of PyTorch's functions and operators; that of flex attention is also its name in transformers' interface."""
 
-OWN_SOFTMAX = {
-    "softmax",
-    "Softmax",
-    "logsumexp",
-    SDPA_NAME,
-    "multi_head_attention_forward",
-    "_flash_attention_forward",
-}
+OWN_SOFTMAX = {"softmax", "Softmax", "logsumexp", SDPA_NAME, "multi_head_attention_forward", "_flash_attention_forward"}
 """Names that code refers to if it computes attention itself."""
 
 ATTENTION = re.compile("att(ention|n)", re.IGNORECASE)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import nn
@@ -93,7 +94,7 @@ class Plan:
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
             of the transformer starts at its first layer.
         layers: module id -> id of the closest element of a list that the attention module is part of.
-        readers: module id -> name, for modules that may read an attention's output: those with numbers of their own.
+        readers: module id -> name, for modules that may read an attention's output: adapters, and those with numbers.
         looped: reader's id -> for each attention module in whose list it is, the module's id and its name from there.
     """
 
@@ -111,7 +112,8 @@ class Plan:
         self.stacks: dict[int, Stack] = {}
         self.homes: dict[int, int] = {}
         self.layers: dict[int, int] = {}
-        self.readers = {id(module): path for path, module in modules if is_linear(module) or _has_numbers(module)}
+        may_read = (is_linear, _has_numbers, is_adapter)
+        self.readers = {id(module): path for path, module in modules if any(reads(module) for reads in may_read)}
         self._numbers: dict[int, int] = {}
         self._of_lists: dict[str, int] = {}
         self._names: list[str] = []
@@ -158,12 +160,6 @@ class Plan:
     def number_of_list(self, module: nn.Module) -> int:
         """The layer number of the list that has an attention module as an element, if its elements are heads."""
         return self._of_lists[self.list_of(module)]
-
-    def members(self, name: str) -> list[nn.Module]:
-        """The attention modules of a stack, in the model's order."""
-        return [
-            module for _, module in self.modules if id(module) in self.paths and self.stacks[id(module)].name == name
-        ]
 
     def idle(self, called: nn.Module, read: Collection[int]) -> dict[str, nn.Module]:
         """The attention modules of a module that was called, by their names, of which no call was read.
@@ -351,9 +347,24 @@ def _has_numbers(module: nn.Module) -> bool:
     return any(numbers is not None for numbers in own) or any(map(_has_numbers, holders))
 
 
-def is_idle(module: nn.Module) -> bool:
-    """Return True for an adapter of peft that is switched off, or is part of the weight that it stands around."""
-    return any(getattr(module, name, None) is True for name in ("disable_adapters", "merged"))
+def is_idle(module: nn.Module, given: Mapping[str, Any]) -> bool:
+    """Return True for an adapter of peft that is switched off, part of the weight that it stands around, or not used.
+
+    Args:
+        module: a module that may be an adapter.
+        given: its keyword arguments, which may name adapters for the rows of the batch.
+    """
+    off = any(getattr(module, name, None) is True for name in ("disable_adapters", "merged"))
+    if off or not is_adapter(module):
+        return off
+    used = (*module.active_adapters, *(given.get("adapter_names") or ()))  # type: ignore[misc]
+    parts = (part for part in module.children() if isinstance(part, (nn.ModuleDict, nn.ParameterDict)))
+    return not any(name in part for part in parts for name in used)
+
+
+def is_adapter(module: nn.Module) -> bool:
+    """Return True for an adapter of peft: its parts may read copies of the contexts, of some rows, or dropped."""
+    return "base_layer" in module._modules and hasattr(module, "active_adapters")
 
 
 def is_linear(module: nn.Module) -> bool:

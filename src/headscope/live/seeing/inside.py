@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from headscope.attention.patterns import Way, is_map, name_of
@@ -37,8 +36,8 @@ from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, dr
 from headscope.live.sessions import covering, heads_to_silence, recording, register_call
 from headscope.live.silencing import silence
 
-Run = tuple[nn.Module, torch.Tensor, torch.Tensor]
-"""A part of an attention module that ran, its input and its output."""
+Run = tuple[nn.Module, torch.Tensor, torch.Tensor, dict[str, Any]]
+"""A part of an attention module that ran, its input, its output and its keyword arguments."""
 
 RUNS: dict[tuple[int, int], list[Run]] = {}
 """The parts that ran in the calls that are running, in order: see `of_thread`."""
@@ -67,7 +66,7 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
             return None
         followed = _tokens(arguments, reading)
         projection = module._modules.get(reader.projection or "")
-        projected = next((x for part, x, _ in reversed(runs) if part is projection), None)
+        projected = next((run for run in reversed(runs) if run[0] is projection), None)
         changed = _observed(module, reader, reading, followed, projected, output)
     following.attended((changed or output)[0], _asking(arguments), (0, 1, -1))
     return changed
@@ -75,7 +74,7 @@ def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output:
 
 def _output_of(runs: list[Run], part: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Apply a part of the module to an input, unless it has been applied to it in this call."""
-    for known, given, output in runs:
+    for known, given, output, _ in runs:
         if known is part and (given.data_ptr(), given.shape, given.stride()) == (x.data_ptr(), x.shape, x.stride()):
             return output
     result: torch.Tensor = part(x)
@@ -129,7 +128,7 @@ def _observed(
     reader: Reader,
     reading: Reading,
     followed: Followed,
-    projected: torch.Tensor | None,
+    projected: Run | None,
     output: tuple[Any, ...],
 ) -> Any:
     queries, keys = reading.q.shape[2], reading.k.shape[2]
@@ -140,28 +139,26 @@ def _observed(
     if not recorders and not silenced:
         return None
     path = seats[0].session.plan.paths[id(module)]
-    joined = output[0] if reader.projection is None else projected
-    if joined is None:
+    if reader.projection is not None and projected is None:
         raise UnsupportedError(
             f"{type(module).__name__} did not call its output projection {reader.projection}",
             where=path,
             advice="capture the model as transformers builds it",
         )
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
+    joined = output[0] if projected is None else projected[1]
     context = joined.view(len(reading.q), queries, heads, d_value)
     returned = output[1] if len(output) > 1 else None
     settings = {"scaling": reading.scale, "same_tokens": False if reading.cross else None}
+    tensors, contexts = (reading.q.detach(), reading.k.detach(), reading.v.detach()), (context.detach(),) * 2
     ran = Ran(
         type(module).__name__,
         module,
-        reading.q.detach(),
-        reading.k.detach(),
-        reading.v.detach(),
+        *tensors,
         reading.mask,
         keys,
         {**settings, "dropout": dropout_of(module, reader.dropouts)},
-        context.detach(),
-        context.detach(),
+        *contexts,
         returned.detach() if isinstance(returned, torch.Tensor) else None,
         fused=False,
         dtype=reading.q.dtype,
@@ -179,7 +176,7 @@ def _observed(
                 where=path,
                 advice="run the model in torch.no_grad(), or silence the head: zero or mean",
             )
-        result = _silenced_output(reader, output, context.transpose(1, 2), silenced, call)
+        result = _silenced_output(projected, output, context.transpose(1, 2), silenced, call)
     for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
@@ -191,25 +188,25 @@ def _observed(
 
 
 def _silenced_output(
-    reader: Reader, output: tuple[Any, ...], context: torch.Tensor, silenced: dict[int, Way], call: Call
+    projected: Run | None, output: tuple[Any, ...], context: torch.Tensor, silenced: dict[int, Way], call: Call
 ) -> tuple[Any, ...]:
-    """A module's output with heads silenced: the change of the contexts, through the projection if there is one."""
-    with torch.enable_grad():
-        changed = silence(context, silenced, call)
-        if reader.projection is None:
-            return (changed.transpose(1, 2).flatten(2).contiguous(), *output[1:])
-        weight = call.module.get_submodule(reader.projection).weight
-        difference = (changed - context).transpose(1, 2).flatten(2)
-        return (output[0] + F.linear(difference, weight), *output[1:])  # type: ignore[arg-type]
+    """A module's output with heads silenced: with what its projection, if it has one, makes of the other contexts."""
+    with torch.set_grad_enabled(output[0].requires_grad):
+        changed = silence(context, silenced, call).transpose(1, 2).flatten(2)
+        if projected is None:
+            return (changed.contiguous(), *output[1:])
+        projection, x, _, named = projected
+        before, after = (projection.forward(given, **named) for given in (x, changed.view_as(x)))  # hooks have seen it
+        return (output[0] + (after - before), *output[1:])
 
 
 def _begin(attention: nn.Module, args: tuple[Any, ...]) -> None:
     RUNS[of_thread(attention)] = []
 
 
-def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
-    if (runs := RUNS.get(of_thread(attention))) is not None and args:
-        runs.append((part, args[0], output))
+def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
+    if (runs := RUNS.get(of_thread(attention))) is not None and args and len(keywords_and_output) > 1:
+        runs.append((part, args[0], keywords_and_output[1], keywords_and_output[0]))
 
 
 def _hook(module: nn.Module) -> Callable[[], None]:
@@ -220,7 +217,7 @@ def _hook(module: nn.Module) -> Callable[[], None]:
     hooks.after(module, observe_call, keywords=True)
     for name, part in module.named_children():
         if name == reader.projection or isinstance(part, nn.Linear):
-            hooks.after(part, partial(_keep_run, module))
+            hooks.after(part, partial(_keep_run, module), keywords=True)
     return hooks.remove
 
 

@@ -159,7 +159,5 @@ def _as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool
 
 def _is_proven(function: Callable[..., Any], module: nn.Module) -> bool:
     """Return True for transformers' own functions, unless a kernel from the hub computes their contexts."""
-    if not is_own(function):
-        return False
-    implementation = getattr(getattr(module, "config", None), "_attn_implementation", "")
-    return _known_as(function, "") != FLASH or str(implementation).startswith(FLASH)
+    implementation = str(getattr(getattr(module, "config", None), "_attn_implementation", ""))
+    return is_own(function) and (_known_as(function, "") != FLASH or implementation.startswith(FLASH))

@@ -88,7 +88,7 @@ READ: dict[tuple[int, int], Read] = {}
 """The calls that were read: see `of_thread`."""
 
 
-def after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
+def _after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
     """Note a call's tokens; if it returns weights, run it again to read it or to silence heads (a forward hook).
 
     Raises:
@@ -215,7 +215,7 @@ def _refuse_nested(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _hook(mha: nn.Module) -> Callable[[], None]:
     hooks = Hooks()
     hooks.before(mha, _refuse_nested, keywords=True)
-    hooks.after(mha, after_call, keywords=True)
+    hooks.after(mha, _after_call, keywords=True)
 
     def undo() -> None:
         hooks.remove()

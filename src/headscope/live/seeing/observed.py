@@ -336,7 +336,8 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
         if not cross and queries < keys and raw.mask is not None:
             where = seat.session.plan.paths[id(ran.module)] if seat.session.consumer.keeps_padding else None
             keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries, where)
-        same_tokens = not cross and queries <= keys and not seat.forward.is_chosen(ran.module, batch, queries, keys)
+        chosen = seat.forward.is_chosen(ran.module, seat.place, batch, queries, keys)
+        same_tokens = not cross and queries <= keys and not chosen
         first = keys - queries
     scaling = ran.kwargs.get("scaling")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
