@@ -451,7 +451,7 @@ class Held:
         )
 
     def _has_other_rows(self) -> bool:
-        """Return True if the only call has some rows of its module's input; or, of one head, several for each of them."""
+        """Return True if the only call has some rows of its module's input; or, of one head, several for each."""
         batch, queries, heads, _ = self.parts[0].context.shape
         sizes = [(size, size[0] * size[1]) for size in self.seat.forward.sizes(self.module)]
         return bool(sizes) and all(
