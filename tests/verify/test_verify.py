@@ -256,7 +256,8 @@ def test_a_trace_from_a_file(batch: Any, tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "nothing": (lambda given: (), "empty"),
+    "nothing": (lambda given: (), r"there are no weights, but \(\)"),
+    "what was not asked for": (lambda given: None, "there are no weights, but None"),
     "a word": (lambda given: "attentions", "expected weights, got str"),
     "a number": (lambda given: 3, "expected weights, got int"),
     "a mapping": (lambda given: {0: given[0]}, "expected weights, got dict"),

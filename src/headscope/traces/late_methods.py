@@ -38,14 +38,15 @@ class Questions:
         """
 
     @late("headscope.verify:verify")
-    def verify(self, *, reference: bool = True, against: Any = None) -> Report:
+    def verify(self, *, reference: bool = True, against: Any = ...) -> Report:
         """Recompute this trace in independent ways and compare. See headscope.verify.
 
         Args:
             reference: True to also run the model's eager attention, or transformers if it is installed, whose import
                 takes seconds.
             against: weights to compare with instead: the `attentions` that a transformers model returned, or an array
-                of (layers, heads, queries, keys). See headscope.verify.against.
+                of (layers, heads, queries, keys), never None, which is what it returns unasked. See
+                headscope.verify.against.
 
         Returns:
             A report with the worst difference of each comparison, its place and its tolerance.

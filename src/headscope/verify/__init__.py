@@ -34,13 +34,13 @@ from headscope.verify.rounding import Limit, Worst, limits_of, row_blocks
 __all__ = ["Check", "Report", "Worst", "verify"]
 
 
-def verify(trace: Trace, *, reference: bool = True, against: Any = None) -> Report:
+def verify(trace: Trace, *, reference: bool = True, against: Any = ...) -> Report:
     """Recompute a trace in independent ways and compare. Options, result and errors are those of `Trace.verify`.
 
     Of a trace that was read from a file without its model, only the consistency is checked.
     """
     limits = limits_of(trace)
-    if against is not None:
+    if against is not ...:
         check = compare(trace, against, (limits.weights, limits.reason))
         return Report(trace.model, (check,), causes(trace, against, check))
     checks = [consistency(trace, (limits.sums, limits.reason))]

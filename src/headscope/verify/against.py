@@ -165,15 +165,16 @@ def _wrong(found: str, advice: str = ADVICE) -> InputError:
 
 def _layers(trace: Trace, against: Any) -> list[Any]:
     """The arrays of the layers that the trace kept."""
+    if against is None or (isinstance(against, Sequence) and not len(against)):
+        raise _wrong(
+            f"there are no weights, but {against!r}",
+            "transformers returns weights only if the call asks for them, output_attentions=True, and from eager "
+            'attention: model.set_attn_implementation("eager")',
+        )
     if isinstance(against, (str, bytes)) or not (isinstance(against, Sequence) or _ndim(against) > 0):
         raise _wrong(f"expected weights, got {type(against).__name__}")
     if _ndim(against) not in (-1, 4, 5):
         raise _wrong(f"expected an array of 4 or 5 axes, got {_ndim(against)}")
-    if not len(against):
-        raise _wrong(
-            "there are no weights: the tuple is empty",
-            'transformers returns weights only from eager attention: model.set_attn_implementation("eager")',
-        )
     return [against[at] for at in _indices(len(against), trace.numbers, "layer", "`against`")]
 
 
