@@ -131,6 +131,7 @@ def test_what_was_stopped_goes_on_and_parts_that_are_done_are_not_made_again(beg
         ({"head_distances": 0}, "head_distances was 2, is 0"),
         ({"statistics": ["cls"]}, "the folder holds a survey with other settings: statistics was"),
         ({"examples": 5}, "examples was null, is 5"),
+        ({"effects": 4}, r"(?s)the folder holds a survey with other settings: .*effects was null, is 4"),
     ],
 )
 def test_other_settings_are_refused(begun, corpus, other, message):

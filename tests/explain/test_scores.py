@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import pyarrow
 import pytest
 import torch
 
@@ -277,6 +278,7 @@ def test_a_label_that_is_none_is_named_by_its_place(classifier: tuple[hs.Model, 
     for labels, where in (
         (["good", "great"], r"there is no class 'great'\nwhere: labels\[1\]"),
         (pd.Series(["good", None]), r"label 1 is missing\nwhere: labels\[1\]"),
+        (pyarrow.array(["good", None]), r"label 1 is missing\nwhere: labels\[1\]"),
         (pd.Series([1, None]), r"label 1 is missing\nwhere: labels\[1\]"),
         (pd.Series([1, 2.0]), r"1.0 names no target\nwhere: labels\[0\]\nwhat to do: help\("),
     ):

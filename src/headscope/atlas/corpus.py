@@ -122,7 +122,7 @@ def open_corpus(
                 where="documents",
                 advice="pass a path, a list of texts, or one column of a table: frame['text']",
             )
-        return Corpus("texts", "texts", source=documents)
+        return Corpus("texts", "texts", source=documents.to_pylist() if hasattr(documents, "to_pylist") else documents)
     name = os.fspath(documents)
     if name == "-":
         if stdin is None and sys.stdin is None:

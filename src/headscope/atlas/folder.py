@@ -182,12 +182,14 @@ class Folder:
         differing = [name for name in IDENTITY if begun.get(name) != requested.get(name)]
         if not differing:
             return
+        weights = [of["model"]["sha256"] for of in (begun, requested)]  # settings add to what is said of a model
+        kind = "settings" if "settings" in differing and weights[0] == weights[1] else differing[0]
         lines = [line for name in differing for line in _differences(begun.get(name), requested.get(name), name)]
         differences = list(dict.fromkeys(line.removeprefix("settings.") for line in lines))
         more = f"; and {len(differences) - MOST_DIFFERENCES} more" if len(differences) > MOST_DIFFERENCES else ""
         listed = "; ".join(differences[:MOST_DIFFERENCES])
         raise InputError(
-            f"the folder holds a survey with {IDENTITY[differing[0]]}: {listed}{more}",
+            f"the folder holds a survey with {IDENTITY[kind]}: {listed}{more}",
             where=str(self.path),
             advice="name another folder with --out, or repeat the settings of the survey in this one",
         )

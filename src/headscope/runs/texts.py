@@ -35,7 +35,7 @@ Ids = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def column_of(given: Any, name: str) -> Any:
-    """A column of pandas, an array or a tuple as a list; a string, or None, as it is. A column's index says nothing.
+    """A column of a table, an array or a tuple as a list; a string, or None, as it is. A column's index says nothing.
 
     Raises:
         InputError: it is a table, or something else that is no column.
@@ -48,7 +48,8 @@ def column_of(given: Any, name: str) -> Any:
             where=name,
             advice="pass a list, or one column of a table: frame['text']",
         )
-    return list(given)
+    found: list[Any] = given.to_pylist() if hasattr(given, "to_pylist") else list(given)
+    return found
 
 
 def texts_of(given: Any, name: str) -> Any:
