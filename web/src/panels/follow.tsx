@@ -12,7 +12,7 @@ import { engine } from "../trace/engine";
 import type { Followed } from "../trace/follow";
 import { largestPlaces } from "../trace/strongest";
 import { cut, isolated, leftToRight, say, tell, type Word } from "../words";
-import { Fill } from "./controls";
+import { Fill, Numbers } from "./controls";
 import { ink, sized, useStops } from "./canvas";
 import { short } from "./slots";
 
@@ -243,10 +243,6 @@ function Foot({ info, i, size, all, by, total, beside, cell: { layer, j, n }, na
   const head = headLabel(info, n);
   const heads = by(layer, j);
   const turn = beside?.(0, layer, j);
-  const numbers: [string, string, ComponentChildren][] = [
-    ["weight", short(all.weights[n * size + j]), say("follow_weight", { head })], ["share", short(all.shares[n * size + j]), say("follow_share", { head })],
-    ["total", info.heads > 1 ? short(total(layer, j)) : "", say("follow_total", { n: info.heads })], ["turn", turn === undefined ? "" : short(turn, 0.1), tell("follow_masked", { text: name(j) })],
-  ];
   return (
     <div class="panel cell line">
       <h2 data-test="way">{tell("follow_cell", { text: <b class="pin">{name(j)}</b>, token: <b class="pin">{name(i)}</b> }, { n: info.layerNumbers[layer] })}
@@ -254,7 +250,12 @@ function Foot({ info, i, size, all, by, total, beside, cell: { layer, j, n }, na
           const one = layer * info.heads + h;
           return <button key={h} aria-pressed={one === n} onClick={() => pin(layer, j, one)}>{headLabel(info, one)} <b>{short(heads[h])}</b></button>;
         })}</small></h2>
-      <ol class="numbers5">{numbers.filter(([, value]) => value).map(([test, value, says]) => <li key={test}><b data-test={`way-${test}`}>{value}</b><small>{says}</small></li>)}</ol>
+      <Numbers of={[
+        ["way-weight", short(all.weights[n * size + j]), say("follow_weight", { head })],
+        ["way-share", short(all.shares[n * size + j]), say("follow_share", { head })],
+        ["way-total", info.heads > 1 ? short(total(layer, j)) : "", say("follow_total", { n: info.heads })],
+        ["way-turn", turn === undefined ? "" : short(turn, 0.1), tell("follow_masked", { text: name(j) })],
+      ]} />
       <span class="row"><button class="strong" data-test="open-head" onClick={openHead}>{say("follow_open", { head })} <kbd>⏎</kbd></button></span>
     </div>
   );
