@@ -2,7 +2,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import { batch, computed, signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { css, inkOn, sequentialAt } from "../drawing/colour";
+import { css, grounded, sequentialAt } from "../drawing/colour";
+import { measured } from "../drawing/pen";
 import * as state from "../state/state";
 import { besideOf } from "../state/away";
 import { at, doc, headLabel } from "../state/store";
@@ -134,11 +135,7 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
   const labels = makeShown(info, "all", true, false).rows;
   const texts = prose(labels, info.queries).map(({ text }) => text.trim());
   const way = direction(labels);
-  const pen = document.createElement("canvas").getContext("2d")!;
-  const measure = (text: string, px = 12): number => {
-    pen.font = `600 ${px}px ${ink(document.documentElement, "--text")}`;
-    return pen.measureText(text).width + 4;
-  };
+  const measure = (text: string, px = 12): number => measured(`600 ${px}px ${ink(document.documentElement, "--text")}`, text).width + 4;
   const heads = measure(headLabel(info, layers.length * info.heads - 1));
   const digits = measure(".88") - 1;
   const gutter = measure(say("follow_layer")) + 4;
@@ -209,12 +206,11 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
               {shown.map((j, c) => {
                 const value = share(layer, j);
                 const pinned = layer === cell.layer && j === cell.j;
-                const colour = sequentialAt(Math.sqrt(Math.max(0, value)), state.dark.value);
                 const written = (Math.abs(value) >= WRITTEN || pinned) && widths[c] >= digits;
                 const through = j >= 0 && j !== i ? headLabel(info, best(layer, j)) : "";
                 return (
                   <span key={j} id={`way-${layer}-${j}`} role="gridcell" data-share={value} class={j === i ? "self" : pinned ? "pinned" : ""} aria-selected={pinned} onClick={() => { if (through) pin(layer, j); }}
-                    title={through && leftToRight(`${isolated(texts[j])} ${short(value)} · ${through}`)} style={j === i ? {} : { background: css(colour), color: inkOn(colour) }}>
+                    title={through && leftToRight(`${isolated(texts[j])} ${short(value)} · ${through}`)} style={j === i ? {} : grounded(sequentialAt(Math.sqrt(Math.max(0, value)), state.dark.value))}>
                     {written && short(value)}{written && row >= ROW.heads && widths[c] >= heads && <small>{through}</small>}
                   </span>
                 );

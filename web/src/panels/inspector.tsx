@@ -1,6 +1,6 @@
 // Properties of the selected head, and of the hovered or pinned token.
 import { useRef } from "preact/hooks";
-import { css, inkOn, sequentialAt } from "../drawing/colour";
+import { grounded, sequentialAt } from "../drawing/colour";
 import { entropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
@@ -87,7 +87,7 @@ export function Inspector() {
           })}
         </tbody>
       </table>
-      {known.value.length > first.length && first.length > 1 && <button class="plain" aria-expanded={every.value} onClick={() => { every.value = !every.value; }}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
+      {known.value.length > first.length && first.length > 1 && <button class="plain" aria-expanded={every.value} onClick={() => state.flip(every)}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
       <Blocks picture={fresh} />
       <Looks most={mostOf(fresh)} />
       <LookedBy picture={fresh} />
@@ -148,10 +148,7 @@ function Blocks({ picture }: { picture: Picture | null }) {
     <table class="blocks">
       <thead><tr><th>{say("blocks")}</th>{names.map((name) => <th key={name} scope="col">{name}</th>)}</tr></thead>
       <tbody>{blocksOf(picture.full, rows, columns).map((shares, text) => (
-        <tr key={text}><th scope="row">{names[text]}</th>{shares.map((share, to) => {
-          const colour = sequentialAt(Math.sqrt(share), state.dark.value);
-          return <td key={to} style={{ background: css(colour), color: inkOn(colour) }}>{short(share)}</td>;
-        })}</tr>
+        <tr key={text}><th scope="row">{names[text]}</th>{shares.map((share, to) => <td key={to} style={grounded(sequentialAt(Math.sqrt(share), state.dark.value))}>{short(share)}</td>)}</tr>
       ))}</tbody>
     </table>
   );
@@ -201,19 +198,18 @@ function Looks({ most }: { most: number }) {
           {keys > 0 && <span class="cutline">{say(keys === 1 ? "cut_key" : "cut_keys", { n: count(keys), share: percent(state.mass.value) })}</span>}
         </small>
       </h2>
-      <Ranked numbers={numbers} most={most} />
+      <Ranked numbers={numbers} most={most} cut={keys} />
     </>
   );
 }
 
 /** The strongest keys of one query, always on the same number of lines, so that nothing moves. */
-function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number }) {
+function Ranked({ numbers, most, cut }: { numbers: Float32Array | null; most: number; cut: number }) {
   const words = shown.value!;
   const looked = lookedRow.value;
   const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const seen = [...(numbers ?? [])].flatMap((weight, c) => (masked?.(words.rows[looked!], words.columns[c], weight) ? [] : [c]));
   const order = largestPlaces(numbers ?? [], KEYS).filter((c) => seen.includes(c));
-  const cut = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
   const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.slice(0, lines.value).reduce((sum, c) => sum + numbers[c], 0) : 0;
   return (
     <ol class="ranked">

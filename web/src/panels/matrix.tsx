@@ -2,6 +2,7 @@
 import { useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { colourOf, inkOn } from "../drawing/colour";
+import { measured } from "../drawing/pen";
 import { cellsOf, mostOf, wantedKey, type Picture, type Wanted, type Window } from "../drawing/pictures";
 import { isIn, isQuiet, isUpright, placed, seams, type Label } from "../text/shown";
 import { maskOf } from "../text/masking";
@@ -48,9 +49,7 @@ const MEASURED = 128;
 /** Room for the labels: as much as the longest takes. */
 function margins(rows: Label[], columns: Label[]): Margins {
   if (rows.length > MEASURED || columns.length > MEASURED) return LABELS;
-  const pen = document.createElement("canvas").getContext("2d")!;
-  pen.font = `600 12px ${ink(document.documentElement, "--text")}`;
-  const wide = (label: Label): number => pen.measureText(placed(label)).width;
+  const wide = (label: Label): number => measured(`600 12px ${ink(document.documentElement, "--text")}`, placed(label)).width;
   return around(rows.map(wide), columns.map((label) => (isUpright(label.text) ? (letters(label.text).length * UPRIGHT) / 0.8 : wide(label))));
 }
 

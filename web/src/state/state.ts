@@ -75,9 +75,12 @@ export const chain = signal(false);
 export const heads = signal(false);
 export const box = signal<Box>(null);
 
+/** On or off, whichever it is not. */
+export const flip = (target: Signal<boolean>): void => { target.value = !target.value; };
+
 /** Other words are shown: the matrix is seen whole again. */
 export function toggle(target: Signal<boolean>): void {
-  target.value = !target.value;
+  flip(target);
   box.value = null;
 }
 
