@@ -13,7 +13,7 @@ import { start } from "../model/remote";
 import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../state/store";
 import { pinnedCell } from "../heads/asking";
 import { byNumber } from "../heads/order";
-import { isUniform, known, table, weight } from "../heads/statistics";
+import { isUniform, known, pinnedWeights, table, weight } from "../heads/statistics";
 import type { TraceInfo } from "../trace/trace";
 import { statisticName, statisticUnit } from "../heads/catalog";
 import { targetName } from "../model/ask";
@@ -116,7 +116,7 @@ function sharesOf(full: Float32Array, rows: Label[], columns: Label[]): Record<"
 function Habit({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const info = doc.value!.info;
-  const [asked, numbers] = [pinnedCell.value, weight.value];
+  const numbers = pinnedWeights.value;
   const here = at.value.n;
   let told = "";
   if (picture?.full && info.queries === info.keys && words.rows.length === words.columns.length && !state.normed.value) {
@@ -125,8 +125,8 @@ function Habit({ picture }: { picture: Picture | null }) {
     told = say("habit", { share: percent(shares[one]), where: say(`habit_${one}`), other: percent(shares[other]), there: say(`habit_${other}`) });
   }
   let rank = "";
-  if (asked && numbers?.key === asked.key && numbers.done === numbers.numbers.length) {
-    const place = byNumber(numbers.numbers, true).indexOf(here) + 1;
+  if (numbers) {
+    const place = byNumber(numbers, true).indexOf(here) + 1;
     rank = say(place === 1 ? "habit_first" : "habit_rank", { text: words.rows[row.value!].text, token: words.columns[column.value!].text, n: place });
   }
   return <>{told} {rank}</>;
