@@ -13,7 +13,7 @@ import { members, memberColour, overlaid, pick } from "../heads/several";
 import { asked, isDuel, joint, placeOf, slotB } from "../state/comparing";
 import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from "../state/store";
 import { beside, effects, effectAbout, group } from "../model/runs";
-import { everyRow } from "../trace/parts";
+import { everyRow, pooled } from "../trace/parts";
 import { statisticName, statisticUnit } from "../heads/catalog";
 import { changed, coming, isUniform, known, STILL } from "../heads/statistics";
 import { wanted } from "../drawing/pictures";
@@ -68,7 +68,7 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side
   if (sheet && key.every((part, n) => part === sheetKey[n])) return { canvas: sheet, w, h };
   const total = info.layers.length * info.heads;
   const colours = palette(zero > 0, dark);
-  const largest = new Uint8Array(w * h);
+  const cells = thumbs.rows * thumbs.columns;
   sheet = document.createElement("canvas");
   sheet.width = info.heads * w;
   sheet.height = info.layers.length * h;
@@ -76,16 +76,9 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side
   const pixels = new Uint32Array(image.data.buffer);
   for (let n = 0; n < total; n++) {
     const [x, y] = [(n % info.heads) * w, Math.floor(n / info.heads) * h];
-    largest.fill(zero);
-    for (let cell = 0, r = 0; r < thumbs.rows; r++) {
-      const row = Math.floor((r * h) / thumbs.rows) * w;
-      for (let c = 0; c < thumbs.columns; c++, cell++) {
-        const place = row + Math.floor((c * w) / thumbs.columns);
-        const byte = thumbs.data[n * thumbs.rows * thumbs.columns + cell];
-        if (Math.abs(byte - zero) > Math.abs(largest[place] - zero)) largest[place] = byte;
-      }
-    }
-    largest.forEach((byte, cell) => { pixels[(y + Math.floor(cell / w)) * sheet!.width + x + (cell % w)] = colours[zero ? 2 * byte - 1 : byte]; });
+    const bytes = Float32Array.from(thumbs.data.subarray(n * cells, (n + 1) * cells), (byte) => byte - zero);
+    const { data } = pooled([0, thumbs.rows, 0, thumbs.columns], h, w, (row) => bytes.subarray(row * thumbs.columns));
+    data.forEach((value, cell) => { pixels[(y + Math.floor(cell / w)) * sheet!.width + x + (cell % w)] = colours[zero ? 255 + 2 * value : value]; });
   }
   sheet.getContext("2d")!.putImageData(image, 0, 0);
   sheetKey = key;

@@ -68,7 +68,7 @@ export function HeadPane() {
       <div class={`views ${state.mode.value}`}>
         {state.mode.value === "text" && <TextView />}
         {hasMatrix && <div class="view">
-          <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns} linked
+          <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns}
             name={`${say("mode_matrix")}: ${title()}`} />
         </div>}
         {hasLines && <div class="view lined">

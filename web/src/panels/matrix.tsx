@@ -18,8 +18,6 @@ interface Props {
   wanted: Wanted | null;
   rows: Label[];
   columns: Label[];
-  /** True if hovering and clicking here change the page's selection. */
-  linked: boolean;
   name: string;
   /** In a comparison: the row and column of A's picture at each of this picture's; -1 where A has none. */
   toA?: Places;
@@ -35,13 +33,13 @@ export interface Places {
   columns: Int32Array;
 }
 
-/** What of the linked matrix is seen: top, bottom, left, right. */
+/** What of the matrix is seen: top, bottom, left, right. */
 export const partSeen = signal<Window | null>(null);
-/** Cells of the linked matrix per pixel of the screen, if more than one. */
+/** Cells of the matrix per pixel of the screen, if more than one. */
 export const cellsInPixel = signal(1);
-/** The least weight that the linked matrix writes into its cells; 0 where it writes all, or none. */
+/** The least weight that the matrix writes into its cells; 0 where it writes all, or none. */
 export const numbersFrom = signal(0);
-/** Where the linked matrix has its rows, for the lines beside it: the first one's top, and from one to the next. */
+/** Where the matrix has its rows, for the lines beside it: the first one's top, and from one to the next. */
 export const rowsAt = signal<{ top: number; cell: number } | null>(null);
 /** With more labels not all are drawn, and they get the room of usual ones. */
 const MEASURED = 128;
@@ -61,17 +59,17 @@ const NUMBERED = 20;
 
 interface Tile { data: Float32Array; height: number; width: number; box: Window; key: string }
 
-export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Props) {
+export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
   const room = useMemo(() => margins(rows, columns), [rows, columns]);
   const wrap = useRef<HTMLDivElement>(null);
   const base = useRef<HTMLCanvasElement>(null);
   const over = useRef<HTMLCanvasElement>(null);
   const size = useSignal({ width: 0, height: 0 });
   const detail = useSignal<Tile | null>(null);
-  const props = useRef({ picture, wanted, rows, columns, linked, toA, room });
+  const props = useRef({ picture, wanted, rows, columns, toA, room });
   const version = useSignal(0);
   if (props.current.picture !== picture || props.current.rows !== rows || props.current.columns !== columns) {
-    props.current = { picture, wanted, rows, columns, linked, toA, room };
+    props.current = { picture, wanted, rows, columns, toA, room };
     queueMicrotask(() => version.value++);
   }
   /** From this picture's places to A's, where the selection is, and back; null where the other has none. */
@@ -92,7 +90,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
 
   useStops(() => {
     const element = wrap.current!;
-    if (linked) zooming.by = keyed;
+    zooming.by = keyed;
     const measure = (): void => { size.value = { width: element.clientWidth, height: element.clientHeight }; };
     const wheel = (event: WheelEvent): void => {
       event.preventDefault();
@@ -137,10 +135,10 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     const ratio = devicePixelRatio || 1;
     const context = fresh(canvas, size.value.width, size.value.height);
     wrap.current!.dataset.cells = [g.left, g.top, g.cell].join(" ");
-    if (linked) rowsAt.value = state.box.value ? null : { top: g.top, cell: g.cell };
-    if (linked) cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
+    rowsAt.value = state.box.value ? null : { top: g.top, cell: g.cell };
+    cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
     const [top, bottom, left, right] = visible(g, now);
-    if (linked) partSeen.value = [top, bottom, left, right];
+    partSeen.value = [top, bottom, left, right];
     const { x, y } = g;
     context.save();
     context.beginPath();
@@ -189,7 +187,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     for (const c of seams(across)) context.fillRect(x(c) - 0.5, g.top, 1, g.height);
     for (const r of seams(down)) context.fillRect(g.left, y(r) - 0.5, g.width, 1);
     const least = now.signed ? LEAST : g.cell < 30 ? WRITTEN : 0;
-    if (linked) numbersFrom.value = g.cell >= NUMBERED ? least : 0;
+    numbersFrom.value = g.cell >= NUMBERED ? least : 0;
     if (g.cell >= NUMBERED) {
       context.font = `12px ${ink(canvas, "--text")}`;
       context.textAlign = "center";
@@ -214,7 +212,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     top: number, bottom: number, left: number, right: number,
   ): void {
     context.textBaseline = "middle";
-    const [pinnedRow, pinnedColumn] = linked ? [here("rows", row.value), here("columns", column.value)] : [null, null];
+    const [pinnedRow, pinnedColumn] = [here("rows", row.value), here("columns", column.value)];
     const apart = Math.ceil(12 / g.cell);
     /** The labels that have room: the pinned one first, then special tokens, long words, and marks last. */
     const kept = (all: Label[], from: number, to: number, pinned: number | null): number[] => {
@@ -261,7 +259,6 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     void state.dark.value;
     if (!g || !now || !canvas) return;
     const context = fresh(canvas, size.value.width, size.value.height);
-    if (!props.current.linked) return;
     context.beginPath();
     context.rect(g.left - 1, g.top - 1, g.width + 2, g.height + 2);
     context.clip();
@@ -328,7 +325,6 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
         return;
       }
     }
-    if (!linked) return;
     const hit = cellAt(event);
     batch(() => {
       state.hoverRow.value = hit && hit[0] >= 0 ? atA("rows", hit[0]) : null;
@@ -337,14 +333,14 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
   }
 
   function left(): void {
-    if (linked) batch(() => { state.hoverRow.value = null; state.hoverColumn.value = null; });
+    batch(() => { state.hoverRow.value = null; state.hoverColumn.value = null; });
     drag.current = null;
   }
 
   function released(event: PointerEvent): void {
     const dragged = drag.current?.moved;
     drag.current = null;
-    if (dragged || !linked) return;
+    if (dragged) return;
     const hit = cellAt(event);
     if (!hit) return;
     const [r, c] = hit;
