@@ -83,6 +83,23 @@ test("distance and change of two heads, from their definitions", () => {
   expect(moved(held.head(0, 0), held.head(0, 0))).toBe(0);
 });
 
+test("a sink is one more place of a row, in a head's distances as in its entropy", () => {
+  const sunk = layers.filter((layer) => held.head(layer, 0).terms?.sink != null);
+  expect(sunk.length).toBeGreaterThan(1);
+  /** Its rows with the sink's share at their ends, those without keys left out. */
+  const placed = (layer: number, head: number): number[][] => Array.from({ length: S }, (_, i) => wanted.weights[layer][head].slice(i * S, (i + 1) * S))
+    .map((row) => [...row, sunk.includes(layer) && row.some((x) => x > 0) ? 1 - row.reduce((sum, x) => sum + x, 0) : 0]);
+  const entropy = (row: number[]): number => row.reduce((sum, x) => (x > 0 ? sum - x * Math.log(x) : sum), 0);
+  for (const [layer, other] of [[sunk[0], sunk[0]], [sunk[1], sunk[1]], [0, sunk[0]]]) {
+    const [p, q] = [placed(layer, 0), placed(other, 1)];
+    const js = p.flatMap((row, i) => {
+      const apart = (entropy(row) + entropy(q[i])) / 2;
+      return row.some((x) => x > 0) && q[i].some((x) => x > 0) ? [entropy(row.map((x, j) => (x + q[i][j]) / 2)) - apart] : [];
+    });
+    expect(distance(sample(held.head(layer, 0)), sample(held.head(other, 1)))).toBeCloseTo(Math.sqrt(js.reduce((sum, x) => sum + x, 0) / js.length), 4);
+  }
+});
+
 test("rows that see nothing count nowhere; where there are no others, there is no number", () => {
   const blind = { ...held.head(0, 0), rule: { ...held.head(0, 0).rule, keys: new Uint8Array(S) } };
   const statistics = measure(blind, roles, false).statistics;

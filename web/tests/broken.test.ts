@@ -40,7 +40,7 @@ test("a key with NaN leaves no query that sees it any weights", () => {
 test("a query that sees no key is no broken one", () => {
   const arrays = { ...head(), rule: { ...head().rule, keys: new Uint8Array(S) } };
   const row = new Float32Array(S);
-  expect(weightRow(arrays, 0, row)).toBe(0);
+  weightRow(arrays, 0, row);
   expect(Array.from(row)).toEqual(Array(S).fill(0));
 });
 

@@ -94,40 +94,37 @@ const bare = ({ bias, terms, rule }: HeadArrays): boolean => !bias && !terms && 
 
 /**
  * Turn a row's scores into weights in place by softmax: all 0 for a row without keys, NaN if the scores are not numbers.
- * A sink takes its share of a row that sees a key. Returns the entropy, with the sink as one more place.
+ * A sink takes its share of a row that sees a key.
  */
-function soften(keys: number, row: Float32Array, masked: boolean, sink: number | null = null): number {
+function soften(keys: number, row: Float32Array, masked: boolean, sink: number | null = null): void {
   let highest = -Infinity;
   for (let j = 0; j < keys; j++) if (row[j] > highest) highest = row[j];
   if (highest === -Infinity) {
-    const value = masked && !row.subarray(0, keys).some(Number.isNaN) ? 0 : NaN;
-    row.fill(value, 0, keys);
-    return value;
+    row.fill(masked && !row.subarray(0, keys).some(Number.isNaN) ? 0 : NaN, 0, keys);
+    return;
   }
   if (sink !== null && sink > highest) highest = sink;
   let total = sink === null ? 0 : Math.exp(sink - highest);
-  let mixed = sink === null ? 0 : total * (sink - highest);
   for (let j = 0; j < keys; j++) {
     const below = row[j] - highest;
     if (below < -103) {
       row[j] = 0;
       continue;
     }
-    const e = Math.exp(below);
-    total += e;
-    mixed += e * below;
-    row[j] = e;
+    total += row[j] = Math.exp(below);
   }
   const share = 1 / total;
   for (let j = 0; j < keys; j++) row[j] *= share;
-  return Math.max(0, Math.log(total) - mixed * share);
 }
 
-/** Weights of query i over all keys. Returns the entropy in nats. */
-export function weightRow(head: HeadArrays, i: number, out: Float32Array): number {
+/** Weights of query i over all keys. */
+export function weightRow(head: HeadArrays, i: number, out: Float32Array): void {
   scoreRow(head, i, 0, head.keys, out);
-  return soften(head.keys, out, !bare(head), head.terms?.sink ?? null);
+  soften(head.keys, out, !bare(head), head.terms?.sink ?? null);
 }
+
+/** The weight that a sink takes of a row that sees a key: what the row lacks of 1. */
+export const sunk = ({ terms }: HeadArrays, row: Float32Array): number => (terms?.sink == null ? 0 : Math.max(0, row.reduce((rest, weight) => rest - weight, 1)));
 
 /** Entropy of a row of weights, in nats. */
 export function entropy(row: ArrayLike<number>): number {

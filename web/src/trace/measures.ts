@@ -1,11 +1,11 @@
 // Statistics of a head, and distances between heads, as in headscope.heads.
-import { allowedKeys, entropy, sees, size, viewRows, weightRow, type Groups, type View } from "./cells";
+import { allowedKeys, entropy, sees, size, sunk, viewRows, weightRow, type Groups, type View } from "./cells";
 import type { HeadArrays } from "./head";
 
 /** Step between the queries that heads are compared on: all of a short text, about 128 of a long one. */
 export const everyRow = (queries: number): number => Math.max(1, Math.ceil(queries / 128));
 
-/** Some rows of a head, one after the other, and their entropies; NaN for a query without keys. */
+/** Some rows of a head, one after the other, each with its sink as one more place, and their entropies; NaN for a query without keys. */
 export interface Sample {
   rows: Float32Array;
   entropies: Float32Array;
@@ -15,32 +15,29 @@ export interface Sample {
 export function sample(head: HeadArrays): Sample {
   const every = everyRow(head.queries);
   const count = Math.ceil(head.queries / every);
-  const rows = new Float32Array(count * head.keys);
+  const wide = head.keys + 1;
+  const rows = new Float32Array(count * wide);
   const entropies = new Float32Array(count);
   for (let n = 0; n < count; n++) {
-    const row = rows.subarray(n * head.keys, (n + 1) * head.keys);
-    entropies[n] = weightRow(head, n * every, row);
-    let total = 0;
-    for (let j = 0; j < row.length; j++) total += row[j];
-    if (total === 0) entropies[n] = NaN;
+    const row = rows.subarray(n * wide, (n + 1) * wide);
+    weightRow(head, n * every, row);
+    const seen = row.reduce((sum, weight) => sum + weight, 0);
+    row[head.keys] = sunk(head, row);
+    entropies[n] = seen > 0 ? entropy(row) : NaN;
   }
   return { rows, entropies };
 }
 
 /** sqrt(mean over rows of JS(p || q)), in nats: 0 if equal, sqrt(log 2) if nothing is in common. As in headscope.heads.head_distances. */
 export function distance(a: Sample, b: Sample): number {
-  const keys = a.rows.length / a.entropies.length;
+  const wide = a.rows.length / a.entropies.length;
   let sum = 0;
   let count = 0;
   for (let r = 0; r < a.entropies.length; r++) {
     const apart = a.entropies[r] + b.entropies[r];
     if (Number.isNaN(apart)) continue;
-    let mixed = 0;
-    for (let n = r * keys; n < (r + 1) * keys; n++) {
-      const m = (a.rows[n] + b.rows[n]) / 2;
-      if (m > 0) mixed -= m * Math.log(m);
-    }
-    sum += mixed - apart / 2;
+    const mixed = Float64Array.from({ length: wide }, (_, n) => (a.rows[r * wide + n] + b.rows[r * wide + n]) / 2);
+    sum += entropy(mixed) - apart / 2;
     count++;
   }
   return count ? Math.sqrt(Math.min(Math.LN2, Math.max(0, sum / count))) : NaN;
@@ -107,8 +104,8 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
   const roles = Object.entries(masses).map(([name, has]) => [name, Array.from(firsts, (j) => has[j])] as const).filter(([, has]) => has.includes(true));
   for (let r = 0; r < down; r++) {
     if (Math.floor(r / RUN) % every) continue;
-    let nats = sifted ? 0 : weightRow(head, r, row);
     if (sifted) row.set(viewRows([head], view, r, r + 1, 0, across, normed));
+    else weightRow(head, r, row);
     const own = tokens(view.rows, r);
     const [place, last] = [own[0], own[own.length - 1]].map((i) => i + keys - queries);
     const base = Math.floor((r * rows) / down) * columns;
@@ -118,10 +115,7 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
       if (row[c] > pooled[at]) pooled[at] = row[c];
       total += row[c];
     }
-    if (sifted && total > 0) {
-      for (let c = 0; c < across; c++) row[c] /= total;
-      nats = entropy(row);
-    }
+    if (sifted && total > 0) for (let c = 0; c < across; c++) row[c] /= total;
     let strongest = 0;
     let squares = 0;
     let offset = 0;
@@ -136,11 +130,12 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
     const padding = aligned && rule.keys !== null && !rule.keys[place];
     broken ||= Number.isNaN(total);
     if (strongest === 0 || padding) continue;
+    const share = sifted ? 0 : sunk(head, row);
+    const nats = entropy(row) + entropy([share]);
     add("entropy", nats);
     const allowed = sifted ? firsts.reduce((count, j) => count + Number(sees(rule, place, j)), 0) : allowedKeys(head, own[0]);
-    const sunk = head.terms?.sink == null || sifted ? null : 1 - row.reduce((sum, w) => sum + w, 0);
-    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed + (sunk === null ? 0 : 1)));
-    add("effective_tokens", 1 / (squares + (sunk ?? 0) ** 2));
+    if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed + (head.terms?.sink == null || sifted ? 0 : 1)));
+    add("effective_tokens", 1 / (squares + share ** 2));
     add("strongest", strongest);
     if (columnOf[0] >= 0) add("first", row[columnOf[0]]);
     for (const [name, has] of roles) add(name, row.reduce((sum, w, c) => (has[c] ? sum + w : sum), 0));
