@@ -101,6 +101,8 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
     sums[name] = (sums[name] ?? 0) + value;
     counts[name] = (counts[name] ?? 0) + 1;
   };
+  /** Of the row at hand, the sum of what each column counts for. */
+  const summed = (of: (weight: number, column: number) => number): number => row.reduce((sum, weight, column) => sum + of(weight, column), 0);
   const roles = Object.entries(masses).map(([name, has]) => [name, Array.from(firsts, (j) => has[j])] as const).filter(([, has]) => has.includes(true));
   for (let r = 0; r < down; r++) {
     if (Math.floor(r / RUN) % every) continue;
@@ -109,24 +111,13 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
     const own = tokens(view.rows, r);
     const [place, last] = [own[0], own[own.length - 1]].map((i) => i + keys - queries);
     const base = Math.floor((r * rows) / down) * columns;
-    let total = 0;
     for (let c = 0; c < across; c++) {
       const at = base + Math.floor((c * columns) / across);
       if (row[c] > pooled[at]) pooled[at] = row[c];
-      total += row[c];
     }
+    const total = summed((w) => w);
     if (sifted && total > 0) for (let c = 0; c < across; c++) row[c] /= total;
-    let strongest = 0;
-    let squares = 0;
-    let offset = 0;
-    let distance = 0;
-    for (let c = 0; c < across; c++) {
-      const w = row[c];
-      squares += w * w;
-      offset += w * (firsts[c] - place);
-      distance += w * Math.abs(firsts[c] - place);
-      if (w > strongest) strongest = w;
-    }
+    const strongest = row.reduce((most, w) => (w > most ? w : most), 0);
     const padding = aligned && rule.keys !== null && !rule.keys[place];
     broken ||= Number.isNaN(total);
     if (strongest === 0 || padding) continue;
@@ -135,15 +126,15 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
     add("entropy", nats);
     const allowed = sifted ? firsts.reduce((count, j) => count + Number(sees(rule, place, j)), 0) : allowedKeys(head, own[0]);
     if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed + (head.terms?.sink == null || sifted ? 0 : 1)));
-    add("effective_tokens", 1 / (squares + share ** 2));
+    add("effective_tokens", 1 / (summed((w) => w * w) + share ** 2));
     add("strongest", strongest);
     if (columnOf[0] >= 0) add("first", row[columnOf[0]]);
-    for (const [name, has] of roles) add(name, row.reduce((sum, w, c) => (has[c] ? sum + w : sum), 0));
+    for (const [name, has] of roles) add(name, summed((w, c) => (has[c] ? w : 0)));
     if (!aligned) continue;
     const text = texts[own[0]];
-    if (text >= 0) add("other_sentence", row.reduce((sum, w, c) => (texts[firsts[c]] === 1 - text ? sum + w : sum), 0));
-    add("offset", offset);
-    add("distance", distance);
+    if (text >= 0) add("other_sentence", summed((w, c) => (texts[firsts[c]] === 1 - text ? w : 0)));
+    add("offset", summed((w, c) => w * (firsts[c] - place)));
+    add("distance", summed((w, c) => w * Math.abs(firsts[c] - place)));
     for (const [name, j] of [["previous", place - 1], ["next", last + 1], ["same", place]] as const) {
       const c = columnOf[j] ?? -1;
       if (c >= 0) add(name, row[c]);
