@@ -145,6 +145,7 @@ export default defineConfig(({ mode }) => {
       modulePreload: false,
       minify: "terser",
       terserOptions: { module: true, mangle: false, compress: { passes: 3, ecma: 2020, unsafe_arrows: true, lhs_constants: false, unsafe: true } },
+      cssMinify: "esbuild",
       cssCodeSplit: false,
       assetsInlineLimit: 100_000_000,
       reportCompressedSize: false,
