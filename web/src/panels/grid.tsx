@@ -11,7 +11,7 @@ import { askedNumbers, drawn, faint, goToNext, isSigned, isWeight, range, ranked
 import { guessAt, guesses, type Guess } from "../heads/guesses";
 import { members, memberColour, overlaid, pick } from "../heads/several";
 import { asked, isDuel, joint, placeOf, slotB } from "../state/comparing";
-import { at, doc, headLabel, headName, headOf, otherDoc, sameHeads, shown } from "../state/store";
+import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../state/store";
 import { beside, effects, effectAbout, group } from "../model/runs";
 import { everyRow, pooled } from "../trace/parts";
 import { statisticName, statisticUnit } from "../heads/catalog";
@@ -144,7 +144,7 @@ export function Grid() {
       for (let r = 0; r < rows; r += everyRow) write(String(info.layerNumbers[r]), GUTTER - 6, corner(now, r * columns)[1] + (side || now.height) / 2, GUTTER - 6, quiet, "right");
       for (let c = 0; heads && c < columns; c += everyColumn) write(String(heads[c]), corner(now, c)[0] + (aside ? side : now.width) / 2, HEAD / 2, everyColumn * across - 1, quiet);
     }
-    const silenced = new Set(info.ablated.map(([l, h]) => l * 10000 + h));
+    const silenced = new Set(info.ablated.map((cell) => cell.join(".")));
     const chosen = at.value.n;
     const bold = new Set(numbers ? ranked.value.slice(0, Math.ceil(drawn.value.length / 8)).filter((n) => short(numbers[n]) !== "0") : []);
     const least = isClose(now) ? WRITTEN : 0;
@@ -156,7 +156,7 @@ export function Grid() {
       const value = numbers?.[n] ?? NaN;
       const faded = Number.isFinite(value) && (isSigned.value ? Math.abs(value) : value) < faint();
       const colour = Number.isFinite(value) ? shade(value, dark) : null;
-      const { l: layer, h: head } = headName(info, headOf(info, n));
+      const name = headLabel(info, n);
       const left = aside ? x : x + Math.floor((now.width - side) / 2);
       context.globalAlpha = faded ? 0.18 : 1;
       if (!side || isFlat()) {
@@ -181,13 +181,13 @@ export function Grid() {
       }
       const guess = guessAt(n);
       const isBold = guess ? guess.turns : bold.has(n);
-      const said = guess ? guessName(guess, across > WORDED) : now.named ? `${layer}.${head}` : `${named ? `${layer}.${head} ` : ""}${(isSigned.value && asked.value !== "change" ? change : short)(value, isFlat() ? high : undefined)}`;
+      const said = guess ? guessName(guess, across > WORDED) : now.named ? name : `${named ? `${name} ` : ""}${(isSigned.value && asked.value !== "change" ? change : short)(value, isFlat() ? high : undefined)}`;
       if (now.written && (below || form !== "under") && numbers && (now.named || n === chosen || !least || value >= least)) {
         const [shade, font] = [side ? (n === chosen ? pin : isBold ? plain : quiet) : colour ? inkOn(colour) : quiet, `${n === chosen || isBold ? "600 " : ""}12px`];
         if (aside) write(said, left + side + 2, y + side / 2, across - side - 3, shade, "left", font);
         else write(said, x + now.width / 2, side ? y + side + meter + below / 2 + 1 : y + now.height / 2 + 0.5, across - 2, shade, "center", font);
       }
-      const mark = info.awaited.has(n) ? "…" : info.broken.has(n) ? "NaN" : silenced.has(layer * 10000 + head) ? "✕" : isUniform(info, n) ? "◌" : "";
+      const mark = info.awaited.has(n) ? "…" : info.broken.has(n) ? "NaN" : silenced.has(name) ? "✕" : isUniform(info, n) ? "◌" : "";
       if (mark && side) {
         context.fillStyle = ink(canvas, "--panel");
         context.globalAlpha *= 0.75;
@@ -195,7 +195,7 @@ export function Grid() {
         context.globalAlpha = faded ? 0.18 : 1;
         write(mark, left + side / 2, y + side / 2, side, plain, "center", `${side < 20 ? 12 : 14}px`);
       } else if (mark && now.height >= 24) write(mark, x + 2, y + 7, now.width - 4, colour ? inkOn(colour) : quiet, "left");
-      if (label) write(`${layer}.${head}`, aside ? left : x + now.width / 2, top + label / 2, now.width, plain, aside ? "left" : "center");
+      if (label) write(name, aside ? left : x + now.width / 2, top + label / 2, now.width, plain, aside ? "left" : "center");
       context.globalAlpha = 1;
     });
     if ((picture || !side || isFlat()) && document.documentElement.dataset.painted === undefined) {

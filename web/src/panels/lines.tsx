@@ -31,8 +31,8 @@ const SHADES = 24;
 /** Numbers of lines drawn and of lines that hold the chosen mass, if not all are drawn. */
 export const linesCut = signal<[number, number] | null>(null);
 
-/** A key that a line goes to, out of sight. */
-interface Edge { column: number; weight: number }
+/** From a query to a key, in one of the heads that are drawn. */
+interface Line { r: number; c: number; weight: number; owner: number }
 
 interface Strip { key: string; from: number; to: number; data: Float32Array }
 
@@ -45,7 +45,7 @@ export function Lines() {
   const right = useRef<HTMLDivElement>(null);
   const rendered = useSignal(0);
   const placed = useRef(0);
-  const edges = useSignal<{ up: Edge[]; down: Edge[] }>({ up: [], down: [] });
+  const edges = useSignal<{ up: Line[]; down: Line[] }>({ up: [], down: [] });
   /** Beside the matrix the lines begin at its rows. */
   const beside = useComputed(() => {
     const rows = rowsAt.value;
@@ -161,31 +161,22 @@ export function Lines() {
     const drawnHeads: { rowAt: RowAt; colour: string }[] = overlaidRows.value.length
       ? overlaidRows.value.map((rowAt, n) => ({ rowAt, colour: memberColour(n) })) : [{ rowAt: selectedRow, colour }];
     const queries = looked !== null ? [looked] : Array.from({ length: to - from }, (_, n) => from + n);
-    const ends: number[] = [];
-    const weights: number[] = [];
-    const owners: number[] = [];
+    const found: Line[] = [];
     drawnHeads.forEach(({ rowAt }, owner) => {
       for (const r of queries) {
         const numbers = rowAt(r);
         if (!numbers) continue;
         for (const c of strongestKeys(numbers, state.mass.value)) {
           if ((onlyKey !== null && c !== onlyKey) || (drawnHeads.length === 1 && r === looked && c === column.value)) continue;
-          ends.push(r, c);
-          weights.push(Math.abs(numbers[c]));
-          owners.push(owner);
+          found.push({ r, c, weight: Math.abs(numbers[c]), owner });
         }
       }
     });
-    const least = weights.length > MANY ? Float32Array.from(weights).sort()[weights.length - MANY] : 0;
-    /** Lines of each head and shade, each as its place in `weights`. */
-    const shades: number[][][] = drawnHeads.map(() => []);
-    let drawn = 0;
-    weights.forEach((weight, n) => {
-      if (Math.fround(weight) < least || drawn >= MANY) return;
-      drawn++;
-      const shade = Math.round((SHADES - 1) * Math.sqrt(Math.min(1, weight / most)));
-      (shades[owners[n]][shade] ??= []).push(n);
-    });
+    const least = found.length > MANY ? Float32Array.from(found, ({ weight }) => weight).sort()[found.length - MANY] : 0;
+    const strongest = found.filter(({ weight }) => Math.fround(weight) >= least).slice(0, MANY);
+    /** Lines of each head and shade. */
+    const shades: Line[][][] = drawnHeads.map(() => []);
+    for (const line of strongest) (shades[line.owner][Math.round((SHADES - 1) * Math.sqrt(Math.min(1, line.weight / most)))] ??= []).push(line);
     const bend = (r: number, c: number): void => {
       context.moveTo(2, y(r));
       context.bezierCurveTo(wide * 0.4, y(r), wide * 0.6, y(c), wide - 2, y(c));
@@ -200,7 +191,7 @@ export function Lines() {
       context.strokeStyle = drawnHeads[owner].colour;
       ofHead.forEach((lines, shade) => {
         context.beginPath();
-        lines.forEach((n) => bend(ends[2 * n], ends[2 * n + 1]));
+        lines.forEach(({ r, c }) => bend(r, c));
         stroke(shade, looked !== null || onlyKey !== null ? 1 : 0.75);
       });
     });
@@ -213,17 +204,12 @@ export function Lines() {
       context.strokeStyle = ink(element, "--pin");
       stroke((SHADES - 1) * Math.sqrt(Math.min(1, Math.max(Math.abs(weight) / most, 0.04))), 1);
     }
-    const beyond = (side: "up" | "down"): Edge[] => {
-      const found: Edge[] = [];
-      weights.forEach((weight, n) => {
-        const end = y(ends[2 * n + 1]);
-        if (side === "up" ? end < 0 : end > height) found.push({ column: ends[2 * n + 1], weight });
-      });
-      return found.sort((a, b) => b.weight - a.weight).slice(0, EDGES);
-    };
+    /** Those whose keys are out of sight. */
+    const beyond = (side: "up" | "down"): Line[] =>
+      found.filter(({ c }) => (side === "up" ? y(c) < 0 : y(c) > height)).sort((a, b) => b.weight - a.weight).slice(0, EDGES);
     const next = looked === null ? { up: [], down: [] } : { up: beyond("up"), down: beyond("down") };
     if (JSON.stringify(next) !== JSON.stringify(edges.peek())) edges.value = next;
-    linesCut.value = drawn < weights.length ? [drawn, weights.length] : null;
+    linesCut.value = strongest.length < found.length ? [strongest.length, found.length] : null;
   }
 
   const words = shown.value!;
@@ -232,7 +218,7 @@ export function Lines() {
   const height = lineHeight.value;
   const edge = (side: "up" | "down") => edges.value[side].length > 0 && (
     <div class={`edge ${side}`}>
-      {edges.value[side].map(({ column: at, weight }) => words.columns[at] && (
+      {edges.value[side].map(({ c: at, weight }) => words.columns[at] && (
         <button key={at} data-column={at} data-weight={weight} title={say("edge", { token: words.columns[at].text, weight: number(weight) })} onClick={() => intoSight(scroller.current!, at * height)}>
           {side === "up" ? "↑" : "↓"} <bdi>{words.columns[at].text}</bdi> <small>{at}</small> <b>{short(weight)}</b>
         </button>

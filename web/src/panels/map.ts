@@ -29,6 +29,8 @@ export interface Geometry {
   cell: number;
   row: number;
   column: number;
+  /** The room for cells, across or down, whichever is less. */
+  least: number;
   /** Where a column and a row begin. */
   x(column: number): number;
   y(row: number): number;
@@ -44,36 +46,30 @@ export function spaced(worth: readonly number[], apart: number): number[] {
   return kept.sort((a, b) => a - b);
 }
 
-/** Space for cells, in pixels of the page. */
-const plot = (width: number, height: number, { left, top, right }: Margins): [number, number] =>
-  [Math.max(40, width - left - right), Math.max(40, height - top - 6)];
-
 export function geometry(width: number, height: number, picture: Picture, box: Box, margins: Margins): Geometry {
-  const [plotWidth, plotHeight] = plot(width, height, margins);
+  const { left, top } = margins;
+  const [plotWidth, plotHeight] = [Math.max(40, width - left - margins.right), Math.max(40, height - top - 6)];
   const whole = Math.min(plotWidth / picture.columns, plotHeight / picture.rows, LARGEST);
   const cell = box ? Math.min(LARGEST * 1.4, Math.max(whole, Math.min(plotWidth, plotHeight) / box.span)) : whole;
   const seenRows = Math.min(picture.rows, plotHeight / cell);
   const seenColumns = Math.min(picture.columns, plotWidth / cell);
-  const { left, top } = margins;
   const row = box ? Math.max(0, Math.min(box.top, picture.rows - seenRows)) : 0;
   const column = box ? Math.max(0, Math.min(box.left, picture.columns - seenColumns)) : 0;
   return {
-    left, top, cell, row, column, width: seenColumns * cell, height: seenRows * cell,
+    left, top, cell, row, column, least: Math.min(plotWidth, plotHeight), width: seenColumns * cell, height: seenRows * cell,
     x: (at) => left + (at - column) * cell,
     y: (at) => top + (at - row) * cell,
   };
 }
 
 /** The window after zooming by a factor around the cell at (x, y), which stays in place; null for the whole matrix. */
-export function zoomed(g: Geometry, picture: Picture, width: number, height: number, factor: number, x: number, y: number, margins: Margins): Box {
-  const least = Math.min(...plot(width, height, margins));
-  const most = Math.max(picture.rows, picture.columns);
-  const span = Math.max(Math.min(4, most), (least / g.cell) * factor);
+export function zoomed(g: Geometry, { rows, columns }: Picture, factor: number, x: number, y: number): Box {
+  const most = Math.max(rows, columns);
+  const span = Math.max(Math.min(4, most), (g.least / g.cell) * factor);
   if (span >= most) return null;
-  const next = least / span;
-  const r = g.row + (y - g.top) / g.cell;
-  const c = g.column + (x - g.left) / g.cell;
-  return { top: Math.max(0, r - (y - g.top) / next), left: Math.max(0, c - (x - g.left) / next), span };
+  /** By how many cells a pixel is further from the window's beginning than before. */
+  const further = 1 / g.cell - span / g.least;
+  return { top: Math.max(0, g.row + (y - g.top) * further), left: Math.max(0, g.column + (x - g.left) * further), span };
 }
 
 /** Visible rows and columns [..): top, bottom, left, right. */

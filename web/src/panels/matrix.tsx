@@ -66,26 +66,24 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
   const over = useRef<HTMLCanvasElement>(null);
   const size = useSignal({ width: 0, height: 0 });
   const detail = useSignal<Tile | null>(null);
-  const props = useRef({ picture, wanted, rows, columns, toA, room });
-  const version = useSignal(0);
-  if (props.current.picture !== picture || props.current.rows !== rows || props.current.columns !== columns) {
-    props.current = { picture, wanted, rows, columns, toA, room };
-    queueMicrotask(() => version.value++);
-  }
+  const now = { picture, wanted, rows, columns, toA, room };
+  /** What is drawn: effects can't follow properties. */
+  const props = useSignal(now);
+  const last = props.peek();
+  if (last.picture !== picture || last.rows !== rows || last.columns !== columns) queueMicrotask(() => { props.value = now; });
   /** From this picture's places to A's, where the selection is, and back; null where the other has none. */
   const atA = (side: keyof Places, place: number): number | null => {
-    const there = props.current.toA?.[side];
+    const there = props.value.toA?.[side];
     return there ? (there[place] >= 0 ? there[place] : null) : place;
   };
   const here = (side: keyof Places, place: number | null): number | null => {
-    const there = props.current.toA?.[side];
+    const there = props.value.toA?.[side];
     const at = place === null ? -1 : there ? there.indexOf(place) : place;
     return at < 0 ? null : at;
   };
   const seen = useComputed(() => {
-    void version.value;
-    const { picture: now } = props.current;
-    return now && size.value.width ? geometry(size.value.width, size.value.height, now, state.box.value, props.current.room) : null;
+    const { picture: now } = props.value;
+    return now && size.value.width ? geometry(size.value.width, size.value.height, now, state.box.value, props.value.room) : null;
   });
 
   useStops(() => {
@@ -119,8 +117,8 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
 
   function zoom(factor: number, x: number, y: number): void {
     const g = seen.peek();
-    const { picture: now } = props.current;
-    if (g && now) state.box.value = zoomed(g, now, size.peek().width, size.peek().height, factor, x, y, props.current.room);
+    const { picture: now } = props.value;
+    if (g && now) state.box.value = zoomed(g, now, factor, x, y);
   }
 
   function draw(): void {
@@ -129,7 +127,7 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
     void state.scale.value;
     void state.reach.value;
     const canvas = base.current;
-    const { picture: now, rows: down, columns: across } = props.current;
+    const { picture: now, rows: down, columns: across } = props.value;
     // the picture of another text, until that of these words has come
     if (!g || !now || !canvas || now.rows !== down.length || now.columns !== across.length) return;
     const ratio = devicePixelRatio || 1;
@@ -164,7 +162,7 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
       if (r < t || r >= b || c < l || c >= rr || fine.height !== b - t || fine.width !== rr - l) return null;
       return fine.data[(r - t) * fine.width + c - l];
     };
-    const { wanted: want } = props.current;
+    const { wanted: want } = props.value;
     const masked = want && g.cell >= 6 && !want.minus ? maskOf(want.doc.info, want.layer, want.mean) : null;
     // a hidden key has no weight: the pane's ground, and no number
     const hidden = (r: number, c: number) => masked?.(down[r], across[c], at(r, c) ?? 1);
@@ -251,8 +249,7 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
   function overlay(): void {
     const g = seen.value;
     const canvas = over.current;
-    const { picture: now } = props.current;
-    void version.value;
+    const { picture: now } = props.value;
     const [r, c] = [here("rows", state.hoverRow.value), here("columns", state.hoverColumn.value)];
     const [pinnedRow, pinnedColumn] = [here("rows", row.value), here("columns", column.value)];
     const words = shown.value!;
@@ -270,7 +267,7 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
       context.strokeRect(left, top, width, height);
     };
     const [pin, hover] = [ink(canvas, "--pin"), ink(canvas, "--quiet")];
-    const { rows: down, columns: across } = props.current;
+    const { rows: down, columns: across } = props.value;
     const chosen = (labels: Label[], place: number | null, set: readonly number[]): boolean => place !== null && isIn(labels[place], set);
     context.fillStyle = pin;
     // chosen sets: a bar at the side of their rows and above their columns
@@ -286,7 +283,7 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
   /** For a long text: the visible cells, at the screen's resolution. */
   function refine(): void {
     const g = seen.value;
-    const { picture: now, wanted: want } = props.current;
+    const { picture: now, wanted: want } = props.value;
     if (!g || !now || now.full || !want || !state.box.value || now.key !== wantedKey(want)) return;
     const box = visible(g, now);
     const [top, bottom, left, right] = box;
@@ -300,12 +297,11 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
 
   function cellAt(event: PointerEvent): [number, number] | null {
     const g = seen.peek();
-    const { picture: now } = props.current;
+    const { picture: now } = props.value;
     if (!g || !now) return null;
     const place = wrap.current!.getBoundingClientRect();
-    const r = Math.floor(g.row + (event.clientY - place.top - g.top) / g.cell);
-    const c = Math.floor(g.column + (event.clientX - place.left - g.left) / g.cell);
     const [x, y] = [event.clientX - place.left - g.left, event.clientY - place.top - g.top];
+    const [r, c] = [Math.floor(g.row + y / g.cell), Math.floor(g.column + x / g.cell)];
     if (x > g.width || y > g.height || r >= now.rows || c >= now.columns) return null;
     if (x < -g.left || y < -g.top || (x < 0 && y < 0)) return null;
     return [y < 0 ? -1 : r, x < 0 ? -1 : c];

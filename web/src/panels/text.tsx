@@ -54,7 +54,8 @@ export function TextView() {
   );
 }
 
-interface Placed { top: Float32Array; left: Float32Array; right: Float32Array }
+/** Where a word stands in its text. */
+interface Place { top: number; left: number; right: number }
 
 /** One text. `side`: what a click chooses; `inked`: whose numbers lie behind its words. */
 function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; pieces: Piece[]; labels: Label[] }) {
@@ -62,7 +63,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
   const flow = useRef<HTMLDivElement>(null);
   const above = useRef<HTMLDivElement>(null);
   const map = useRef<HTMLCanvasElement>(null);
-  const placed = useSignal<Placed | null>(null);
+  const placed = useSignal<Place[] | null>(null);
   const measured = useRef([0, 0]);
   const seen = useSignal({ top: 0, height: 0 });
   const scrolled = useSignal(0);
@@ -85,15 +86,8 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     });
     inner.style.fontSize = above.current!.style.fontSize = `${fits || SCROLLED}px`;
     map.current!.hidden = !bounded || Boolean(fits);
-    const spans = inner.children as HTMLCollectionOf<HTMLElement>;
-    const [top, left, right] = [new Float32Array(pieces.length), new Float32Array(pieces.length), new Float32Array(pieces.length)];
-    for (let n = 0; n < pieces.length; n++) {
-      top[n] = spans[n].offsetTop;
-      left[n] = spans[n].offsetLeft;
-      right[n] = left[n] + spans[n].offsetWidth;
-    }
     looks.current = [];
-    placed.value = { top, left, right };
+    placed.value = Array.from(inner.children as HTMLCollectionOf<HTMLElement>, ({ offsetTop: top, offsetLeft: left, offsetWidth: wide }) => ({ top, left, right: left + wide }));
     look();
   }
 
@@ -126,19 +120,10 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
 
   /** The words on the screen, and about a screen around it: [from, to). */
   function range(): [number, number] {
-    const { top } = placed.value!;
+    const words = placed.value!;
     const { top: y, height } = seen.value;
-    if (height === Infinity) return [0, top.length];
-    const first = (limit: number): number => {
-      let [low, high] = [0, top.length];
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (top[middle] < limit) low = middle + 1;
-        else high = middle;
-      }
-      return low;
-    };
-    return [first(y - height / 2), first(y + 2 * height)];
+    const [from, to] = [y - height / 2, y + 2 * height].map((limit) => words.findIndex(({ top }) => top >= limit));
+    return height === Infinity ? [0, words.length] : [from, to < 0 ? words.length : to];
   }
 
   /** The numbers behind the words of this text. */
@@ -157,11 +142,11 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const context = fresh(canvas, MAP, high);
     const [numbers, picture, pin] = [inkHere(), current.value, colourOf(canvas, "--pin")];
     const [down, across] = [high / all, MAP / flow.current!.clientWidth];
-    for (let n = 0; n < pieces.length; n++) {
+    words.forEach(({ top, left, right }, n) => {
       const t = numbers ? onScale(Math.abs(numbers[n]), mostOf(picture), state.scale.value) : 0;
       context.fillStyle = pinned.value === n ? pin : t > FAINT ? css(sequentialAt(t, state.dark.value)) : colourOf(canvas, "--line");
-      context.fillRect(words!.left[n] * across, words!.top[n] * down, Math.max(1, (words!.right[n] - words!.left[n]) * across - 0.5), Math.max(1.5, 14 * down));
-    }
+      context.fillRect(left * across, top * down, Math.max(1, (right - left) * across - 0.5), Math.max(1.5, 14 * down));
+    });
     context.strokeStyle = colourOf(canvas, "--quiet");
     context.strokeRect(0.5, from * down + 0.5, MAP - 1, high * down - 1);
   }
@@ -171,7 +156,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     const numbers = inkHere();
     const picture = current.value;
     if (!placed.value || !flow.current) return;
-    const { top, right } = placed.value;
+    const places = placed.value;
     const spans = flow.current.children as HTMLCollectionOf<HTMLElement>;
     const most = mostOf(picture);
     const [scale, dark] = [state.scale.value, state.dark.value];
@@ -189,7 +174,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
       const value = numbers ? Math.abs(numbers[n]) : 0;
       if (!(value >= least)) continue;
       // numbers lie above the right end of their word; of two that would lie on each other the larger stays
-      if (last >= 0 && top[last] === top[n] && right[n] - right[last] < digits) {
+      if (last >= 0 && places[last].top === places[n].top && places[n].right - places[last].right < digits) {
         if (value <= Math.abs(numbers![last])) continue;
         digitsAt.delete(last);
       }
@@ -200,7 +185,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
     above.current!.replaceChildren(...Array.from(digitsAt, ([n, text]) => {
       const number = document.createElement("b");
       number.textContent = text;
-      number.style.cssText = `left:${right[n]}px;top:${top[n]}px`;
+      number.style.cssText = `left:${places[n].right}px;top:${places[n].top}px`;
       return number;
     }));
     for (let n = from; n < to; n++) {
@@ -225,20 +210,23 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
 
   /** Scroll the pinned word into sight. */
   function follow(): void {
-    const y = pinned.value === null ? undefined : placed.value?.top[pinned.value];
+    const y = pinned.value === null ? undefined : placed.value?.[pinned.value]?.top;
     if (y !== undefined && box.current) intoSight(box.current, y);
   }
 
   /** Arrows move the pinned word, by lines too; with Shift they extend the passage. */
   function keys(event: KeyboardEvent): void {
-    const { top, right } = placed.value!;
+    const places = placed.value!;
     const now = pinned.peek() ?? -1;
     const chosen = set.peek();
     const ends = event.shiftKey && chosen.length ? labels.findLastIndex((label) => isIn(label, chosen)) : now;
     const line = (by: 1 | -1): number => {
+      const start = places[ends];
+      if (!start) return ends + by;
       let next = ends;
-      while (labels[next + by] && (top[next + by] === top[ends] || (top[next] !== top[ends] && top[next + by] === top[next] && by * (right[next] - right[ends]) < 0))) next += by;
-      return top[next] === top[ends] ? next + by : next;
+      const ahead = (): Place => places[next + by];
+      while (ahead() && (ahead().top === start.top || (places[next].top !== start.top && ahead().top === places[next].top && by * (places[next].right - start.right) < 0))) next += by;
+      return places[next].top === start.top ? next + by : next;
     };
     const on = direction(labels) === "rtl" ? -1 : 1;
     const next = event.key === "ArrowRight" ? ends + on : event.key === "ArrowLeft" ? ends - on : event.key === "ArrowDown" ? line(1) : event.key === "ArrowUp" ? line(-1) : null;
