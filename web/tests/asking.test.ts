@@ -1,5 +1,4 @@
 // What the grid is asked: orders of heads, slots of the grid, sets in the address, weights between sets of tokens.
-import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { signal } from "@preact/signals";
 import { FIELDS } from "../src/state/state";
@@ -12,10 +11,8 @@ import { sees, size, viewRows, type View } from "../src/trace/cells";
 import { massBetween, massesBetween, type Sets } from "../src/trace/masses";
 import { measure, siftedShare } from "../src/trace/measures";
 import { toBase64 } from "../src/trace/safetensors";
-import { HeldTrace, plainName, type Axis, type TraceInfo } from "../src/trace/trace";
-
-const fixture = new HeldTrace(new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url))));
-const { weights } = JSON.parse(readFileSync(new URL("./fixture.json", import.meta.url), "utf8")) as { weights: number[][][] };
+import { plainName, type Axis, type TraceInfo } from "../src/trace/trace";
+import { held, info, S, weights } from "./fixture";
 
 test("heads without a number have no rank, equal ones stand by place", () => {
   expect(byNumber([0.2, NaN, 0.9, 0.2], true)).toEqual([2, 0, 3]);
@@ -129,14 +126,13 @@ test("weights between sets are the fixture's, added over keys, averaged over que
   const [queries, keys] = [[1, 4, 2], [0, 3]];
   for (let layer = 0; layer < layers; layer++) {
     for (let head = 0; head < heads; head++) {
-      const size = fixture.info.queries.tokens.length;
-      const rows = Array.from({ length: size }, (_, i) => weights[layer][head].slice(i * size, (i + 1) * size));
+      const rows = Array.from({ length: S }, (_, i) => weights[layer][head].slice(i * S, (i + 1) * S));
       const kept = rows[0].map((_, j) => j).filter((j) => j !== 1);
       const sum = (i: number, places: number[]): number => places.reduce((total, j) => total + rows[i][j], 0);
       for (const over of [null, kept]) {
         const sets = { queries, keys, kept: over, normed: false };
         const expected = queries.reduce((total, i) => total + sum(i, keys) / (over ? sum(i, over) || Infinity : 1), 0) / queries.length;
-        expect(massBetween(fixture.some(layer, head, queries), sets)).toBeCloseTo(expected, 3);
+        expect(massBetween(held.some(layer, head, queries), sets)).toBeCloseTo(expected, 3);
       }
     }
   }
@@ -181,8 +177,8 @@ test("a folder of a common name says its parent's as well", () => {
 });
 
 test("a filtered thumbnail is the filtered picture, its cells as square roots", () => {
-  const view = makeShown(fixture.info, "all", false, true).view;
-  const arrays = fixture.head(0, 1);
+  const view = makeShown(info, "all", false, true).view;
+  const arrays = held.head(0, 1);
   const [rows, columns] = [size(view.rows), size(view.columns)];
   const cells = viewRows(arrays, view, 0, rows, 0, columns);
   const measured = measure(arrays, { masses: {}, texts: [] }, true, view);

@@ -1,13 +1,11 @@
 // A trace of which only the header is here: what an answer lacks is named, and fed, its numbers are those of the whole file.
-import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { Desk } from "../src/trace/desk";
 import { floats, readSafetensors } from "../src/trace/safetensors";
 import { Absent, HeldTrace, type Piece } from "../src/trace/trace";
+import { file as raw, held as whole } from "./fixture";
 
-const raw = new Uint8Array(readFileSync(new URL("fixture.safetensors", import.meta.url)));
 const file = readSafetensors(raw);
-const whole = new HeldTrace(raw);
 
 /** The file's metadata and masks, and the shapes of the rest. */
 function headerOf(): Uint8Array {

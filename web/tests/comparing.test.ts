@@ -1,5 +1,4 @@
 // Alignment, differences, means and ink against numbers that Python wrote; names that say what differs.
-import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { align } from "../src/text/align";
 import { inkOf } from "../src/text/ink";
@@ -10,14 +9,9 @@ import { joinCuts, makeShown, regroup, type Label } from "../src/text/shown";
 import { tile, viewRows } from "../src/trace/cells";
 import { difference } from "../src/trace/difference";
 import { lookedAtBy, looksAt } from "../src/trace/profile";
-import { HeldTrace, type Axis } from "../src/trace/trace";
+import type { Axis } from "../src/trace/trace";
+import { held, info, layers, S, weights, whole } from "./fixture";
 
-const held = new HeldTrace(new Uint8Array(readFileSync(new URL("./fixture.safetensors", import.meta.url))));
-const { weights } = JSON.parse(readFileSync(new URL("./fixture.json", import.meta.url), "utf8")) as { weights: number[][][] };
-const { info } = held;
-const S = info.queries.tokens.length;
-const whole = makeShown(info, "all", true, false).view;
-const layers = [...info.layers.keys()];
 const close = (a: ArrayLike<number>, b: ArrayLike<number>): void => {
   expect(a.length).toBe(b.length);
   for (let n = 0; n < a.length; n++) expect(a[n], String(n)).toBeCloseTo(b[n], 5);

@@ -49,7 +49,7 @@ export function HeadPane() {
       </div>
       {toolsOpen.value && <div class="row tools">
         <Switch held={state.mode} names={state.MODES} says={(name) => say(`mode_${name}`)} test="mode" />
-        {state.mode.value === "text" ? <TextTools /> : state.mode.value !== "matrix" && (
+        {mode === "text" ? <TextTools /> : mode !== "matrix" && (
           <label title={say("mass_hint")}>{say("mass")} <Range held={state.mass} least={0.05} test="mass" /> <b class="figure">{percent(state.mass.value)}</b></label>
         )}
         {hasPair && <Menu value={state.filter.value} aria-label={say("filter")} names={state.FILTERS} says={(name) => say(`filter_${name}`)} test="filter"
@@ -65,8 +65,8 @@ export function HeadPane() {
         <button aria-pressed={tableOpen.value} data-test="table" onClick={() => state.flip(tableOpen)}>{say("table")} <kbd>t</kbd></button>
       </div>}
       <Together />
-      <div class={`views ${state.mode.value}`}>
-        {state.mode.value === "text" && <TextView />}
+      <div class={`views ${mode}`}>
+        {mode === "text" && <TextView />}
         {hasMatrix && <div class="view">
           <Matrix picture={picture} wanted={wanted.value} rows={words.rows} columns={words.columns}
             name={`${say("mode_matrix")}: ${title()}`} />
@@ -75,12 +75,12 @@ export function HeadPane() {
           <Lines />
         </div>}
         {tableOpen.value && <NumberTable />}
-        {picture && picture.every > 1 && state.mode.value !== "lines" && <p class="sampled">{say("sampled", { n: count(picture.every) })}</p>}
+        {picture && picture.every > 1 && mode !== "lines" && <p class="sampled">{say("sampled", { n: count(picture.every) })}</p>}
         <Lost />
       </div>
       <div class="badges">{badges.map((badge) => <span key={String(badge)} class="badge">{badge}</span>)}</div>
       <div class="row spread status">
-        {state.mode.value === "text" ? <TextNote /> : <Status />}
+        {mode === "text" ? <TextNote /> : <Status />}
         <span class="row scales">
           <Progress />
           {/* it keeps its room: were it to come and go, the cells' size would follow, and it them */}

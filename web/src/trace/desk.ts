@@ -67,14 +67,10 @@ export class Desk {
     const answers: { [N in keyof Questions]: (ask: Questions[N]["ask"]) => Questions[N]["answer"] } = {
       part: ({ id, base64, bytes }) => {
         const part = fromBase64(base64);
-        const held = this.arriving.get(id);
-        if (!held && part.length === bytes) this.arriving.set(id, { whole: part, got: bytes });
-        else {
-          const { whole, got } = held ?? { whole: new Uint8Array(bytes), got: 0 };
-          if (got + part.length > bytes) throw new FormatError(`the page contains more than the ${bytes} bytes of its trace`);
-          whole.set(part, got);
-          this.arriving.set(id, { whole, got: got + part.length });
-        }
+        const { whole, got } = this.arriving.get(id) ?? { whole: new Uint8Array(bytes), got: 0 };
+        if (got + part.length > bytes) throw new FormatError(`the page contains more than the ${bytes} bytes of its trace`);
+        whole.set(part, got);
+        this.arriving.set(id, { whole, got: got + part.length });
         return null;
       },
       open: ({ id, bytes }) => {

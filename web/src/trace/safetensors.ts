@@ -27,19 +27,15 @@ export function readSafetensors(raw: Uint8Array): Safetensors {
   } catch {
     throw new FormatError("the header is not JSON: this is not a trace file");
   }
-  const metadata = (header["__metadata__"] ?? {}) as Record<string, string>;
-  const entries = new Map<string, Entry>();
-  for (const [name, value] of Object.entries(header)) {
-    if (name !== "__metadata__") entries.set(name, value as Entry);
-  }
+  const { __metadata__: metadata = {}, ...tensors } = header;
+  const entries = new Map(Object.entries(tensors as Record<string, Entry>));
   const start = 8 + length;
   for (const [name, { data_offsets }] of entries) {
     if (start + data_offsets[1] > raw.byteLength) throw new FormatError(`${name} is beyond the end of the file: the file is truncated`);
   }
   return {
-    entries,
-    metadata,
-    raw,
+    entries, raw,
+    metadata: metadata as Record<string, string>,
     bytes(name) {
       const entry = entries.get(name);
       if (!entry) throw new FormatError(`the file has no tensor ${name}`);
