@@ -109,13 +109,10 @@ def _maskable(model: Model, match: Match, count: int = CHECKED) -> list[Part]:
 
 def _masked(engine: Pairs | CrossPairs, matches: Sequence[Match], at: int, count: int) -> tuple[Part, ...]:
     """The strongest words of both sides of a match, each masked for real."""
+    mask_of(engine.model)
     match = matches[at]
-    checks, unchecked = with_masking(
-        engine.model, _maskable(engine.model, match, count), partial(engine.changes, at, match.score)
-    )
-    if unchecked:
-        raise InputError(unchecked, where="check", advice="name the mask token in tokenizer_config.json")
-    return checks
+    words = _maskable(engine.model, match, count)
+    return with_masking(engine.model, words, partial(engine.changes, at, match.score))[0]
 
 
 def _check(query: str, documents: Sequence[str], level: str, kind: str | None) -> None:

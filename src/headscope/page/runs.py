@@ -253,7 +253,8 @@ def rerun(model: Model, base: Trace, question: Question, progress: Progress | No
     """Run the same tokens with heads silenced and tokens masked or replaced; words and spans stay those of the text.
 
     Raises:
-        InputError: a head or token doesn't exist, or the tokenizer has no mask token.
+        InputError: a head or token doesn't exist.
+        UnsupportedError: the tokenizer has no mask token.
     """
     tokenizer = model.tokenizer
     ids, tokens = list(base.ids), list(base.tokens)
