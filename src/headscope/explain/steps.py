@@ -67,6 +67,10 @@ class Affine:
         """g W^T."""
         return g @ self.stored, _zero(g) if self.bias is None else (g @ self.bias).sum(-1, dtype=np.float64)
 
+    def rows(self, at: slice | Sequence[int] | Int[np.ndarray, " n"]) -> Affine:
+        """Some of its outputs alone."""
+        return Affine(self.stored[at], None if self.bias is None else self.bias[at])
+
 
 @dataclass(frozen=True, eq=False)
 class HeldNorm:
@@ -115,6 +119,28 @@ class Scaled:
         """g * factor."""
         added = _zero(g) if self.rest is None else np.einsum("...ij,ij->...", g, self.rest, dtype=np.float64)
         return g * self.factor, added
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """Weighted sums of rows."""
+
+    weights: Float[np.ndarray, "sums rows"]
+
+    @classmethod
+    def mean(cls, places: slice, rows: int, factor: float = 1.0) -> Pooled:
+        """The mean of the rows at some places, times a factor."""
+        row = np.zeros((1, rows))
+        row[:, places] = 1
+        return cls((row / row.sum() * factor).astype(np.float32))
+
+    def into(self, x: Rows, *, affine: bool = False) -> Rows:
+        """The sums."""
+        return self.weights @ x
+
+    def back(self, g: Rows) -> tuple[Rows, Sums]:
+        """Each sum's gradient, to its rows."""
+        return self.weights.T @ g, _zero(g)
 
 
 @dataclass(frozen=True, eq=False)

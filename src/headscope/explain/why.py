@@ -27,7 +27,7 @@ from headscope.encoder.distances import rotate
 from headscope.errors import InputError, TraceError
 from headscope.explain.propagation import Held, hold
 from headscope.explain.residual import check_whole, opened_model
-from headscope.explain.steps import Affine, Chain, held_linear
+from headscope.explain.steps import Chain, held_linear
 from headscope.results.score_parts import REST, Part, Why
 from headscope.runs.masking import with_masking
 from headscope.runs.texts import as_input, self_attended
@@ -149,10 +149,9 @@ def _table(
 def _projected(model: Model, held: Held, layer: int, role: str, head: int, rows: Int[np.ndarray, " rows"]) -> Shares:
     """The shares of a head's queries or keys at some positions, rotated: each token's, and last the biases'."""
     encoder, norm = model.encoder, held.layers[layer].norm
-    linear, angles = held_linear(encoder, role, layer), encoder.angles(layer, len(held.embedded))
+    angles = encoder.angles(layer, len(held.embedded))
     sizes, family = model.anatomy.known(), model.anatomy.family
-    width = slice(head * sizes.d_head, (head + 1) * sizes.d_head)
-    of_head = Affine(linear.stored[width], None if linear.bias is None else linear.bias[width])
+    of_head = held_linear(encoder, role, layer).rows(slice(head * sizes.d_head, (head + 1) * sizes.d_head))
     found = held.shares(rows, below=layer, top=Chain((of_head,) if norm is None else (norm, of_head)))
     if angles is not None:
         assert family is not None
