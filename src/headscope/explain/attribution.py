@@ -69,7 +69,11 @@ def _top(model: Model, target: Target, last: Tokens, slopes: str) -> Step:
 
 
 def dense_steps(model: Model, task: str, rows: Tokens, slopes: str = SLOPES) -> tuple[Step, ...]:
-    """The steps from last hidden states to what a task's last Linear reads."""
+    """The steps from last hidden states to what a task's last Linear reads.
+
+    Of a masked-LM head, logits = LayerNorm(act(x W + b)) D^T + bias: the LayerNorm's deviation is held, act is its
+    tangent. EuroBERT's decoder reads x itself, so there are none.
+    """
     encoder, (dense, activation, norm) = model.encoder, before_last(model.tops, task)
     if not model.anatomy.has(f"{dense}.weight"):
         return ()
