@@ -254,27 +254,25 @@ class Chain:
         return g, total
 
 
+SAME = Chain(())
+"""The step that changes nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """Steps that read the same rows and whose outputs are added, with the rows themselves (`residual`) or without."""
+    """Steps that read the same rows and whose outputs are added; SAME among them adds the rows themselves."""
 
     steps: tuple[Step, ...]
-    residual: bool = False
 
     def into(self, x: Rows, *, affine: bool = False) -> Rows:
         """The sum of what the steps give."""
-        total = self.steps[0].into(x, affine=affine)
-        for step in self.steps[1:]:
-            total = total + step.into(x, affine=affine)
-        return total + x if self.residual else total
+        first, *others = (step.into(x, affine=affine) for step in self.steps)
+        return sum(others, first)
 
     def back(self, g: Rows) -> tuple[Rows, Sums]:
         """The sum of the gradients."""
-        total, added = self.steps[0].back(g)
-        for step in self.steps[1:]:
-            more, biases = step.back(g)
-            total, added = total + more, added + biases
-        return total + g if self.residual else total, added
+        (first, added), *others = (step.back(g) for step in self.steps)
+        return sum((one for one, _ in others), first), sum((biases for _, biases in others), added)
 
 
 def held_norm(encoder: Encoder, x: Float[np.ndarray, "tokens width"], role: str, layer: int | None = None) -> HeldNorm:
@@ -300,12 +298,9 @@ def back_together(steps: Sequence[Step], gs: Sequence[Rows]) -> tuple[list[Rows]
             totals = [totals[at] + added[at] for at in count]
         return gs, totals
     if isinstance(first, Beside):
-        sums, totals = list(gs) if first.residual else [], [_zero(g) for g in gs]
-        for inner in zip(*(step.steps for step in steps if isinstance(step, Beside)), strict=True):
-            given, added = back_together(inner, gs)
-            sums = [sums[at] + given[at] for at in count] if sums else given
-            totals = [totals[at] + added[at] for at in count]
-        return sums, totals
+        beside = zip(*(step.steps for step in steps if isinstance(step, Beside)), strict=True)
+        sums, totals = zip(*(back_together(inner, gs) for inner in beside), strict=True)
+        return [sum(of[1:], of[0]) for of in zip(*sums, strict=True)], [sum(of) for of in zip(*totals, strict=True)]
     each = [step.back(g) for step, g in zip(steps, gs, strict=True)]
     return [g for g, _ in each], [added for _, added in each]
 
