@@ -50,11 +50,11 @@ class PostNorm:
     eps: float
 
 
-def weights_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> Float[np.ndarray, "heads n m"]:
-    """(heads, n, m): the weights of these queries on these keys, on all keys by default."""
+def scores_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> Float[np.ndarray, "heads n m"]:
+    """(heads, n, m): the scores of these queries with these keys, with all keys by default; -inf where masked."""
     queries, keys = record.q.shape[1], record.k.shape[1]
     columns = np.arange(keys) if columns is None else columns
-    tile = scores(
+    return scores(
         full(record.q[:, rows]),
         full(record.k[:, columns]),
         scale=record.scale,
@@ -64,7 +64,11 @@ def weights_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> 
         columns=columns,
         sizes=(queries, keys),
     )
-    return weights(tile, record.lse[:, rows])
+
+
+def weights_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> Float[np.ndarray, "heads n m"]:
+    """(heads, n, m): the weights of these queries on these keys, on all keys by default."""
+    return weights(scores_of(record, rows, columns), record.lse[:, rows])
 
 
 def values_of(record: LayerRecord, layer: int) -> Float[np.ndarray, "heads keys d_value"]:
