@@ -28,8 +28,8 @@ from headscope.runs.texts import as_input, one_text
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.checkpoint.tokenizer import Prepared
     from headscope.model import Model
-    from headscope.results.tokens import TokenAxis
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 
@@ -96,27 +96,21 @@ def attribute(
     The formula is in headscope.explain.propagation; it costs about two forward passes.
     """
     found = prepared_for(model, one_text(text), target, pair, max_length=max_length)
-    result = attribution_of(model, found.encoded, target, text=found.text, pair=found.pair, check=check)
-    return replace(result, notes=found.notes)
+    return attribution_of(model, found, target, check=check)
 
 
-def attribution_of(
-    model: Model,
-    encoded: TokenAxis,
-    target: Wanted = None,
-    *,
-    text: str,
-    pair: str | None = None,
-    check: bool = True,
-) -> Attribution:
+def attribution_of(model: Model, text: Prepared, target: Wanted = None, *, check: bool = True) -> Attribution:
     """The attribution of a text that is already tokenized; arguments and errors as for `attribute`."""
+    encoded = text.encoded
     held = hold(model.encoder, as_input(encoded))
     goal = check_slope(choose(model, encoded, held.last, target))
     total = _number(model, goal, held.last)
     g, on_top = top_gradient(model, goal, held.last)
     scores, below = held.parts(g)
     said = predicted(model, goal, held.last)
-    result = Attribution(goal, "decompx", scores, total, on_top + below, encoded, text, pair, prediction=said)
+    result = Attribution(
+        goal, "decompx", scores, total, on_top + below, encoded, text.text, text.pair, said, notes=text.notes
+    )
     if not check:
         return result
     best = maskable(model, result.parts(), {"": encoded.ids})
