@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope.anatomy.heads import check_index
-from headscope.attention.scores import join_heads
 from headscope.encoder.forward import is_pre_norm, summands
 from headscope.errors import InputError
 from headscope.explain.attribution import dense_steps
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
     Vector = Float[np.ndarray, " d_model"]
     Places = Sequence[Int[np.ndarray, " _"]]
-    AtPlaces = tuple[Float[np.ndarray, "n joined"], list[HeldNorm]]
-    """One layer at some positions: the heads' contexts side by side, and the norms that follow in the residual."""
 
 
 PARTS = ("attention", "feed_forward")
@@ -197,42 +193,23 @@ def all_promote(
         InputError: an id is beyond the vocabulary, or a text is longer than the position table.
         CheckpointError: a parameter is missing.
     """
-    layers, last = _at_places(model, texts, places)
-    decoder = np.swapaxes(model.tops.decoder()[0][tokens], 1, 2)  # (heads or 1, width, k)
-    sizes = model.anatomy.known()
-    step = max(1, CELLS // (sizes.layers * sizes.heads * (last.shape[1] + tokens.shape[1])))
-    for start in range(0, len(last), step):
-        rows = slice(start, min(start + step, len(last)))
-        directions = _directions(model.encoder, layers, rows)
-        yield rows, Chain(dense_steps(model, "masked_lm", last[rows])).into(directions) @ decoder
-
-
-def _at_places(
-    model: Model, texts: Sequence[Input], places: Places
-) -> tuple[list[AtPlaces], Float[np.ndarray, "n d_model"]]:
-    """Every layer at these positions, and the last hidden state there, from one pass over the texts."""
+    encoder, sizes = model.encoder, model.anatomy.known()
     base = NumpyRunner(model).base(texts)
-    rows = np.concatenate([span.start + at for span, at in zip(base.rows, places, strict=True)])
-    layers = []
-    for layer, kept in enumerate(base.layers):
-        assert kept.summed is not None
-        assert kept.contexts is not None
-        summed = kept.summed[rows]
-        _, fed = summands(model.encoder, summed.copy(), layer)
-        layers.append((join_heads(kept.contexts[:, rows]), norms_passed(model.encoder, layer, summed, fed)))
-    return layers, base.last[rows]
-
-
-def _directions(
-    encoder: Encoder, layers: Sequence[AtPlaces], rows: slice
-) -> Float[np.ndarray, "heads_total n d_model"]:
-    """Every head's output as it reaches the last hidden state along the residual alone, at some of the positions."""
-    sizes, n = encoder.anatomy.known(), rows.stop - rows.start
-    found = np.empty((0, n, sizes.d_model), dtype=np.float32)
-    for layer, (joined, norms) in enumerate(layers):
-        W_O = encoder.weight("layer.attention_output.weight", layer)  # (d_model, heads * d_value), as stored
-        contexts = joined[rows].reshape(n, sizes.heads, -1).transpose(1, 0, 2)
-        found = np.concatenate([found, contexts @ W_O.reshape(len(W_O), sizes.heads, -1).transpose(1, 2, 0)])
-        for norm in norms:
-            found = replace(norm, factor=norm.factor[rows]).into(found)
-    return found
+    every = np.concatenate([span.start + at for span, at in zip(base.rows, places, strict=True)])
+    decoder = np.swapaxes(model.tops.decoder()[0][tokens], 1, 2)  # (heads or 1, width, k)
+    step = max(1, CELLS // (sizes.layers * sizes.heads * (sizes.d_model + tokens.shape[1])))
+    for start in range(0, len(every), step):
+        part = slice(start, min(start + step, len(every)))
+        rows = every[part]
+        directions = np.empty((0, len(rows), sizes.d_model), dtype=np.float32)  # of each head, along the residual alone
+        for layer, kept in enumerate(base.layers):
+            assert kept.summed is not None
+            assert kept.contexts is not None
+            summed = kept.summed[rows]
+            _, fed = summands(encoder, summed.copy(), layer)
+            W_O = encoder.weight("layer.attention_output.weight", layer)  # (d_model, heads * d_value), as stored
+            written = kept.contexts[:, rows] @ W_O.reshape(len(W_O), sizes.heads, -1).transpose(1, 2, 0)
+            directions = np.concatenate([directions, written])
+            for norm in norms_passed(encoder, layer, summed, fed):
+                directions = norm.into(directions)
+        yield part, Chain(dense_steps(model, "masked_lm", base.last[rows])).into(directions) @ decoder
