@@ -30,7 +30,6 @@ from headscope.explain.residual import (
     blocks_of_rows,
     check_whole,
     contexts_of,
-    deviations,
     layer_inputs,
     post_norm,
     record_of,
@@ -228,11 +227,12 @@ class LayerMixing:
         return (vectors - vectors.mean(-1, keepdims=True)) * self._norm.scale
 
     def _deviations(self, rows: Rows) -> Float[np.ndarray, " n"]:
-        """(n,): what the LayerNorm divides these queries by: the deviation of x + attention + b_O."""
+        """(n,): what the LayerNorm divides these queries by: sqrt(variance + eps) of x + attention + b_O."""
         assert self._norm is not None
         assert self._x is not None
         written = self._project(contexts_of(self.record, self._v, rows))
-        return deviations(self._x[rows] + written + self._norm.bias, self._norm.eps)
+        summed = self._x[rows] + written + self._norm.bias
+        return np.sqrt(summed.var(axis=-1, dtype=np.float64) + self._norm.eps)
 
 
 def mixings(trace: Trace, kind: str, layers: Sequence[int]) -> Iterator[LayerMixing]:

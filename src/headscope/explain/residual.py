@@ -281,11 +281,6 @@ def through_layer(encoder: Encoder, layer: int, x: Tokens, contexts: Tokens) -> 
     return Written(x, contexts, summed, fed.copy(), last_sum(encoder, residual, fed, layer))
 
 
-def deviations(x: Tokens, eps: float) -> Float[np.ndarray, " n"]:
-    """(n,): what a LayerNorm divides each row by, sqrt(variance + eps)."""
-    return np.sqrt(x.var(axis=-1, dtype=np.float64) + eps)
-
-
 def check_whole(trace: Trace) -> None:
     """Check that the trace has every layer and head from 0 on, and that its tokens look at themselves.
 
