@@ -17,6 +17,7 @@ from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, warn
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.checking import excess
+from headscope.live.genuine import switches_of
 from headscope.live.hooks import drawn_next
 from headscope.live.keeping import contents
 from headscope.live.keeping.cached_sequences import CachedSequences
@@ -97,7 +98,7 @@ class TraceBuilder(Consumer):
         if is_stateless((forward.args, forward.kwargs)):
             forward.contents = Contents(forward.args, forward.kwargs)
             forward.contents.keep()
-        weights, forward.switches = Weights(modules), CapturedModel.switches_of(modules)
+        weights, forward.switches = Weights(modules), switches_of(modules)
         forward.weights = self._weights = self._weights if self._weights and weights.same(self._weights) else weights
 
     def drop(self, forward: Forward) -> None:
