@@ -19,7 +19,6 @@ from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.checking import excess
 from headscope.live.genuine import switches_of
 from headscope.live.hooks import drawn_next
-from headscope.live.keeping import contents
 from headscope.live.keeping.cached_sequences import CachedSequences
 from headscope.live.keeping.contents import Contents, Weights
 from headscope.live.keeping.copies import (
@@ -38,7 +37,6 @@ from headscope.live.keeping.source import CapturedModel
 from headscope.live.names.lookups import is_stateless
 from headscope.live.names.naming import Naming
 from headscope.live.plan.classes import attention_configs
-from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
 from headscope.results.tokens import TokenAxis
 from headscope.traces import Cut, Trace
@@ -136,7 +134,6 @@ class TraceBuilder(Consumer):
 
         Raises:
             InputError: a selected head doesn't exist.
-            UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
         if not call.context.numel():
             return  # no rows or no tokens: nothing attended
@@ -165,7 +162,10 @@ class TraceBuilder(Consumer):
         group = groups[key]
         with torch.autocast(call.q.device.type, enabled=False):
             layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
-            self._check(call, copies)
+            # Every query of a call that is not proven has been compared before it was delivered.
+            if call.proven and (times := excess(call)) is not None:
+                kind = type(call.module).__name__
+                copies.errors.append((times, (kind, f"{call.path or kind}, layer {call.layer}")))
         for row, layer in zip(group.rows, layers, strict=True):
             row.append(layer)
 
@@ -198,22 +198,6 @@ class TraceBuilder(Consumer):
                     advice=f"heads count from 0, so the last one is {heads - 1}",
                 )
         return sorted({head % heads for head in self.heads})
-
-    def _check(self, call: Call, copies: Copies) -> None:
-        """Check a call: at once, or when the forward pass is over on a device that nobody waits for.
-
-        Raises:
-            UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
-        """
-        if not call.proven:
-            return  # every query has been compared before the call was delivered
-        kind = type(call.module).__name__
-        place = kind, f"{call.path or kind}, layer {call.layer}"
-        times = excess(call)
-        if times is not None and times.device.type not in contents.HASHED:
-            copies.pending.append((times, place))
-        elif times is not None and not times <= 1:
-            refuse(float(times), *place)
 
     def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None, copies: Copies) -> LayerCopy:
         rule = call.rules.row(row)

@@ -134,12 +134,12 @@ class Copies:
 
     Attributes:
         groups: the copies.
-        pending: on a GPU, each layer's error, which is read when the forward pass is over, with its module's class, and
-            its name and layer.
+        errors: each layer's error, which is read when the forward pass is over, so that nothing waits for a GPU; with
+            its module's class, and its name and layer.
     """
 
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
-    pending: list[tuple[torch.Tensor, tuple[str, str]]] = field(default_factory=list)
+    errors: list[tuple[torch.Tensor, tuple[str, str]]] = field(default_factory=list)
     _under_way: dict[torch.cuda.Stream, torch.cuda.Event] = field(default_factory=dict)
 
     def copy(self, x: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -165,8 +165,8 @@ class Copies:
         Raises:
             UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
         """
-        errors = together([error for error, _ in self.pending]).tolist()
-        for times, (_, place) in zip(errors, self.pending, strict=True):
+        read = together([error for error, _ in self.errors]).tolist()
+        for times, (_, place) in zip(read, self.errors, strict=True):
             if not times <= 1:
                 refuse(times, *place)
 
