@@ -147,7 +147,7 @@ def _observed(
         )
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
     joined = output[0] if projected is None else projected[1]
-    context = joined.view(len(reading.q), queries, heads, d_value)
+    context = joined.view(len(reading.q), queries, heads, d_value).transpose(1, 2)
     returned = output[1] if len(output) > 1 else None
     settings = {"scaling": reading.scale, "same_tokens": False if reading.cross else None}
     tensors, contexts = (reading.q.detach(), reading.k.detach(), reading.v.detach()), (context.detach(),) * 2
@@ -176,7 +176,7 @@ def _observed(
                 where=path,
                 advice="run the model in torch.no_grad(), or silence the head: zero or mean",
             )
-        result = _silenced_output(projected, output, context.transpose(1, 2), silenced, call)
+        result = _silenced_output(projected, output, context, silenced, call)
     for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)

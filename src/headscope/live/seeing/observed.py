@@ -92,12 +92,13 @@ def run_observed(
             notes.attended = partial(inner.read, notes)
         result = run()
     with torch.no_grad():
-        ran = None if inner is None else inner.ran_with(result[0].detach())
+        ran = None if inner is None else inner.ran_with(result[0].detach().transpose(1, 2))
         if ran is not None:
             for seat in recorders:
                 seat.forward.changed_inside = name
         else:
-            ran = _ran(name, module, tensors, mask, settings, result[0], notes, proven, _weights(result), not proven)
+            context, weights = result[0].transpose(1, 2), _weights(result)
+            ran = _ran(name, module, tensors, mask, settings, context, notes, proven, weights, not proven)
         if silenced:
             ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
         ran = ran if reader is None else _masked(ran, reader)
@@ -109,7 +110,7 @@ def run_observed(
         call = replace(call, q=ran.query, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : ran.used])
         changed = silence(result[0].transpose(1, 2), silenced, call)
         result = (changed.transpose(1, 2).contiguous(), *result[1:])
-        ran, mark = replace(ran, returned=result[0].detach()), None
+        ran, mark = replace(ran, returned=changed.detach()), None
     for each in held:
         each.add(ran, _deliver)
     for _, forward, place, _ in recorders:
@@ -211,7 +212,7 @@ def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> lis
             q=q,
             k=k,
             v=v,
-            context=ran.context.transpose(1, 2),
+            context=ran.context,
             scale=ran.scale,
             rules=ran.rules,
             stage=stage,
@@ -261,8 +262,7 @@ class _Inner:
         mask = with_four_axes(given.get("attn_mask"), False, key.shape[2])
         with torch.no_grad():
             tensors = (query, *map(_unrepeated, (key, value), self.given))
-            context = result.transpose(1, 2)
-            ran = _ran(SDPA_NAME, self.module, tensors, mask, settings_of(given), context, notes, proven)
+            ran = _ran(SDPA_NAME, self.module, tensors, mask, settings_of(given), result, notes, proven)
             ran = (ran if self.seat is None else _masked(ran, self.seat)).kept(mask=self.copies_mask)
             self.calls[0] = replace(ran, key=ran.key.clone(), value=ran.value.clone())
 

@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 
 
 ROWS, HEADS, TOKENS = range(3)
-"""The axes of queries, keys and values along which parts may lie."""
-
-OF_CONTEXTS = {ROWS: 0, HEADS: 2, TOKENS: 1}
-"""The same axes of contexts, (batch, queries, heads, d_value)."""
+"""The axes of queries, keys, values and contexts along which parts may lie."""
 
 WHERE = {ROWS: " over rows of the batch", HEADS: " over heads", TOKENS: " at unknown positions"}
 """Words for calls that are not put together, by the axis along which they lie side by side."""
@@ -63,7 +60,7 @@ class Ran:
         raw: the mask.
         keys: number of keys that the call uses, counted from the first.
         kwargs: the other arguments by name.
-        context: (batch, queries, heads, d_value), the result.
+        context: (batch, heads, queries, d_value), the result.
         returned: the result as the module got it, which differs in the heads that are silenced.
         weights: (batch, heads, queries, keys), if the function returned them.
         fused: True if one fused kernel computed the result.
@@ -134,9 +131,8 @@ class Ran:
             return x.swapaxes(0, 1) if heads_first else x
 
         changes: dict[str, Any] = {"raw": self.raw.changed(apart, rows, heads_first)}
-        changes |= {name: apart(getattr(self, name)) for name in ("query", "key", "value", "weights")}
-        for name in ("context", "returned"):
-            changes[name] = apart(getattr(self, name).transpose(1, 2)).transpose(1, 2)
+        names = ("query", "key", "value", "weights", "context", "returned")
+        changes |= {name: apart(getattr(self, name)) for name in names}
         whole = [None if x is None else np.broadcast_to(x, (len(self.query), x.shape[1])) for x in self.followed]
         changes["followed"] = tuple(
             None if x is None else in_common([*apart(x[:, None]).swapaxes(0, 1)]) for x in whole
@@ -161,9 +157,8 @@ def joined(parts: list[Ran], axis: int) -> Ran | None:
     first = parts[0]
     shared = axis == TOKENS and all(_same(part.key, first.key) and _same(part.value, first.value) for part in parts)
     split = axis == TOKENS and not shared
-    query = _beside(parts, "query", axis)
+    query, context, returned = (_beside(parts, name, axis) for name in ("query", "context", "returned"))
     key, value = (getattr(first, name) if shared else _beside(parts, name, axis) for name in ("key", "value"))
-    context, returned = (_beside(parts, name, OF_CONTEXTS[axis]) for name in ("context", "returned"))
     if not _alike(parts) or query is None or key is None or value is None or context is None or returned is None:
         return None
     if split and not _are_split(parts):
@@ -199,8 +194,8 @@ def _alike(parts: list[Ran]) -> bool:
 
 
 def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
-    """Return True if `x` is (batch, queries, heads, d_value) with the heads side by side, bit for bit."""
-    flat = whole.flatten(2)
+    """Return True if `x` has the contexts (batch, heads, queries, d_value) with the heads side by side, bit for bit."""
+    flat = whole.transpose(1, 2).flatten(2)
     if x.dim() < 2 or x.numel() != flat.numel() or x.shape[-1] != flat.shape[-1]:
         return False
     x, (rows, tokens, width) = x.detach(), flat.shape
@@ -345,9 +340,9 @@ class Held:
         proven = [
             (axis, parts)
             for axis, parts in self._arrangements()
-            if (returned := _beside(parts, "returned", OF_CONTEXTS[axis])) is not None
+            if (returned := _beside(parts, "returned", axis)) is not None
             and _is_in(returned, x)
-            and (not known or forward.is_whole(self.module, *returned.shape[:2]))
+            and (not known or forward.is_whole(self.module, len(returned), returned.shape[2]))
         ]
         if len(proven) != 1 or self.deliver is None:
             return
@@ -362,7 +357,7 @@ class Held:
             self._refuse_silencing()
         forward.held, forward.followed[place] = None, whole.followed
         self.deliver(whole, [self.seat])
-        output = x.detach().reshape(whole.context.shape)
+        output = x.detach().reshape(whole.context.transpose(1, 2).shape)
         forward.awaited = Awaited.of(output, place)
 
     def settle(self) -> None:
@@ -452,7 +447,7 @@ class Held:
 
     def _has_other_rows(self) -> bool:
         """Return True if the only call has some rows of its module's input; or, of one head, several for each."""
-        batch, queries, heads, _ = self.parts[0].context.shape
+        batch, heads, queries, _ = self.parts[0].context.shape
         sizes = [(size, size[0] * size[1]) for size in self.seat.forward.sizes(self.module)]
         return bool(sizes) and all(
             (batch not in size and batch * queries < count)
@@ -465,7 +460,7 @@ class Held:
         sizes = [part.context.shape for part in self.parts]
         return all(
             self.seat.forward.is_whole(self.module, batch, queries) and (heads > 1 or batch != self.calls)
-            for batch, queries, heads, _ in sizes
+            for batch, heads, queries, _ in sizes
         )
 
 
