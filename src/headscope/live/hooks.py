@@ -50,27 +50,26 @@ class Hooks:
 
     def __init__(self) -> None:
         self._attached: dict[Hook, Attached] = {}
-        self._set: list[tuple[Any, Any, bool]] = []
-        self._sides: list[tuple[dict[Any, bool], Any]] = []
+        self._entered: list[tuple[tuple[Any, ...], Any, bool]] = []
 
     def before(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
         """Call `hook(module, args)` before the module runs; `hook(module, args, kwargs)` with `keywords`."""
-        sides = [module._forward_pre_hooks_with_kwargs] if keywords else []
-        self._enter(module._forward_pre_hooks, hook, sides)
+        sides = (module._forward_pre_hooks_with_kwargs,) if keywords else ()
+        self._enter(hook, module._forward_pre_hooks, *sides)
 
     def after(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
         """Call `hook(module, args, output)` after the module has run; `hook(module, args, kwargs, output)` likewise."""
-        self._enter(module._forward_hooks, hook, [module._forward_hooks_with_kwargs] if keywords else [])
+        self._enter(hook, module._forward_hooks, *((module._forward_hooks_with_kwargs,) if keywords else ()))
 
     def around(self, module: nn.Module, begin: Hook, end: Hook) -> None:
         """Call `begin(module, args, kwargs)` before all hooks, and `end(module, args, kwargs, output)` in any case."""
-        self._enter(module._forward_pre_hooks, begin, [module._forward_pre_hooks_with_kwargs], first=True)
-        sides = [module._forward_hooks_with_kwargs, module._forward_hooks_always_called]
-        self._enter(module._forward_hooks, end, sides)
+        self._enter(begin, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs, first=True)
+        sides = module._forward_hooks_with_kwargs, module._forward_hooks_always_called
+        self._enter(end, module._forward_hooks, *sides)
 
     def put_last(self) -> None:
         """Let those that come last do so again: somebody may have registered others since."""
-        for table, key, first in self._set:
+        for (table, *_), key, first in self._entered:
             if not first and key in table:
                 table.move_to_end(key)
 
@@ -78,22 +77,19 @@ class Hooks:
         """Remove all hooks for good, also where somebody else has put them."""
         for attached in self._attached.values():
             attached.removed = True
-        for side, key in self._sides:
-            side.pop(key, None)
-        for table, key, _ in self._set:
-            table.pop(key, None)
+        for tables, key, _ in self._entered:
+            for table in tables:
+                table.pop(key, None)
         self._attached.clear()
-        self._set.clear()
-        self._sides.clear()
+        self._entered.clear()
 
-    def _enter(self, table: Any, hook: Hook, sides: list[dict[Any, bool]], *, first: bool = False) -> None:
+    def _enter(self, hook: Hook, table: Any, *sides: dict[Any, bool], first: bool = False) -> None:
         """Enter a hook in a table of a module, and in the tables that say how it is called."""
         attached = self._attached.setdefault(hook, Attached(hook))
         key = id(self), id(attached)  # PyTorch's own keys are numbers, counted up
         for side in sides:
             side[key] = True
-            self._sides.append((side, key))
-        self._set.append((table, key, first))
+        self._entered.append(((table, *sides), key, first))
         table[key] = attached
         if first:
             table.move_to_end(key, last=False)
