@@ -62,6 +62,10 @@ class Stack:
         return self.name if not self.call else self.name.removesuffix(f".{self.call + 1}")
 
 
+NOWHERE = Stack("", "", False)
+"""The stack of a call whose place isn't known yet."""
+
+
 @dataclass(frozen=True)
 class Place:
     """The place of a call in the model.

@@ -149,24 +149,26 @@ def _observed(
     joined = output[0] if projected is None else projected[1]
     context = joined.view(len(reading.q), queries, heads, d_value).transpose(1, 2)
     returned = output[1] if len(output) > 1 else None
-    settings = {"scaling": reading.scale, "same_tokens": False if reading.cross else None}
-    tensors, contexts = (reading.q.detach(), reading.k.detach(), reading.v.detach()), (context.detach(),) * 2
+    q, k, v, contexts = (x.detach() for x in (reading.q, reading.k, reading.v, context))
     ran = Ran(
-        type(module).__name__,
         module,
-        *tensors,
-        reading.mask,
-        keys,
-        {**settings, "dropout": dropout_of(module, reader.dropouts)},
-        *contexts,
-        returned.detach() if isinstance(returned, torch.Tensor) else None,
-        fused=False,
-        dtype=reading.q.dtype,
-        proven=is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
+        *(q, k, v, contexts),
+        weights=returned.detach() if isinstance(returned, torch.Tensor) else None,
+        layer_terms=reading.terms,
         unfused=True,
+        proven=is_unchanged(module) and undisturbed(q, k, v),
         silenced={head: name_of(way) for head, way in silenced.items()},
-        terms=reading.terms,
         stage=reading.stage,
+        name=type(module).__name__,
+        raw=reading.mask,
+        keys=keys,
+        kwargs={
+            "scaling": reading.scale,
+            "same_tokens": False if reading.cross else None,
+            "dropout": dropout_of(module, reader.dropouts),
+        },
+        returned=contexts,
+        dtype=q.dtype,
     )
     call, result = deliver_read(ran, seats), output
     if call is not None:
