@@ -100,7 +100,19 @@ PARTS_ADVICE = (
 
 PADDED = "pass padded tensors and a mask, as x.to_padded_tensor(0) makes them"
 
-ADVICES = {"": ADVICE, "thread": THREADS_ADVICE, "parts": PARTS_ADVICE, "nested": f"{PADDED}; or {LIST_IT}"}
+HEADS_ADVICE = (
+    "let one nn.Linear read the outputs of all modules that have one head each, joined in their order: "
+    "proj(torch.cat([head(x) for head in heads], -1)). Otherwise nothing tells that they are one layer. Or capture "
+    "each module alone: hs.capture(model.get_submodule(name))"
+)
+
+ADVICES = {
+    "": ADVICE,
+    "thread": THREADS_ADVICE,
+    "parts": PARTS_ADVICE,
+    "heads": HEADS_ADVICE,
+    "nested": f"{PADDED}; or {LIST_IT}",
+}
 """Reason why attention was not read -> what to do."""
 
 MOST_LISTED = 4
@@ -143,11 +155,6 @@ class Session:
     def forward(self) -> Forward | None:
         """Return the forward pass running in this thread, or None."""
         return self._open.get(threading.get_ident())
-
-    @property
-    def follower(self) -> Follower:
-        """The follower of the tokens of this thread's forward passes."""
-        return self._followers.setdefault(threading.get_ident(), Follower(memory_of(self.model), self.consumer.replace))
 
     def sees_this_thread(self) -> bool:
         """Return True if forward passes of the current thread, and of its current task, belong to this session.
@@ -237,7 +244,8 @@ class Session:
                 self.consumer.begin(forward)
             operators.watch(True)
             if self.consumer.follows:
-                following.begin(forward, self.tables, self.follower)
+                follower = Follower(memory_of(self.model), self.consumer.replace)
+                following.begin(forward, self.tables, self._followers.setdefault(thread, follower))
         self._open[thread].progress.enter(module, args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:

@@ -337,9 +337,8 @@ class Held:
         if not self.parts or self.deliver is None:
             return
         if self.modules:
-            self._report_heads()
-            return
-        if len(self.parts) == 1 and not self._has_other_rows():
+            self._report(self.seat.path, f"in {len(self.modules)} modules side by side", "heads")
+        elif len(self.parts) == 1 and not self._has_other_rows():
             self.deliver(self.parts[0], [self.seat])
         elif len(self.parts) > 1 and self.along == TOKENS and self._are_whole():
             self.deliver(self.parts[0], [self.seat])
@@ -352,28 +351,12 @@ class Held:
             if self._silences and self.parts[0].q.shape[1] == 1:
                 self._refuse_silencing()
             how = f"in {self.calls} parts{WHERE[self.along]}" if self.calls > 1 else "over other rows than it was given"
-            name = f"{self.parts[0].name} {how}"
-            path = session.plan.paths[id(self.module)]
-            forward.missed[Missed(id(self.module), path, type(self.module).__name__, name, reason="parts")] = 1
+            self._report(session.plan.paths[id(self.module)], how, "parts")
 
-    def _report_heads(self) -> None:
-        """Report modules of one head each, which nothing shows to be the heads of one layer.
-
-        Raises:
-            UnsupportedError: the capture is strict.
-        """
-        path, kind = self.seat.path, type(self.module).__name__
-        name = f"{self.parts[0].name} in {len(self.modules)} modules side by side"
-        if self.seat.session.strict:
-            raise UnsupportedError(
-                f"{kind}: {len(self.modules)} of the {len(self.heads)} modules in {path} attend side by side, each "
-                "with one head, but no Linear reads the contexts of all of them joined in their order: whether they "
-                "are the heads of one layer is unknown",
-                where=path,
-                advice="join their outputs for one nn.Linear, proj(torch.cat([head(x) for head in heads], -1)), or "
-                "capture each module alone: hs.capture(model.get_submodule(name))",
-            )
-        self.seat.forward.missed[Missed(id(self.module), path, kind, name)] = 1
+    def _report(self, path: str, how: str, reason: str) -> None:
+        """Report the calls as attention that was not read."""
+        kind, name = type(self.module).__name__, f"{self.parts[0].name} {how}"
+        self.seat.forward.missed[Missed(id(self.module), path, kind, name, reason=reason)] = 1
 
     def _arrangements(self) -> list[tuple[int, list[Ran]]]:
         """The ways in which the calls may lie side by side: the axis, and the calls.
