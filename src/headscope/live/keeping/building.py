@@ -38,7 +38,6 @@ from headscope.live.names.lookups import is_stateless
 from headscope.live.names.naming import Naming
 from headscope.live.plan.classes import attention_configs
 from headscope.live.plan.stacks import Stack
-from headscope.results.tokens import TokenAxis
 from headscope.traces import Cut, Trace
 
 MOST_NAMES = 4
@@ -110,8 +109,7 @@ class TraceBuilder(Consumer):
             UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
         """
         copies = self._open.pop(forward.number)
-        copies.wait()
-        copies.refuse_unexplained()
+        copies.finish()
         groups = list(copies.groups.values())
         step = any(queries == 1 < keys for _, queries, keys in (group.sizes for group in groups))
         for place, output in forward.projections.items():  # a step of generate() follows a pass with the same weights
@@ -274,11 +272,7 @@ class TraceBuilder(Consumer):
         rows = [(row, group) for row in range(max(len(group.rows) for group in groups)) for group in groups]
         rows = [(row, group) for row, group in rows if row < len(group.rows)]
         padding = {(row, group.sequences) for row, group in rows if group.is_padding(row)}
-        return [
-            self._trace(forward, group, row, self.naming.keys(forward, group, row))
-            for row, group in rows
-            if (row, group.sequences) not in padding
-        ]
+        return [self._trace(forward, group, row) for row, group in rows if (row, group.sequences) not in padding]
 
     def check_selection(self) -> None:
         """Check that every selected layer ran.
@@ -294,7 +288,7 @@ class TraceBuilder(Consumer):
                 advice="layers count from 0 within each stack",
             )
 
-    def _trace(self, forward: Forward, group: Group, row: int, keys_axis: TokenAxis) -> Trace:
+    def _trace(self, forward: Forward, group: Group, row: int) -> Trace:
         _, queries, keys = group.sizes
         kept = group.queries_kept[row], group.keys_kept[row]
         return self.trace_of(
@@ -302,7 +296,7 @@ class TraceBuilder(Consumer):
             group.series,
             group.rows[row],
             queries=self.naming.queries(forward, group, row),
-            keys=keys_axis,
+            keys=self.naming.keys(forward, group, row),
             outputs=group.outputs[row],
             unrecorded=tuple(str(call) for call in forward.unrecorded),
             notes=self._notes(forward, group.stack),
