@@ -181,9 +181,9 @@ class Session:
         counted = {*self.plan.paths, *self.plan.homes.values(), *self.plan.layers.values()} - begun
         for _, module in self.plan.modules:
             if id(module) in counted:
-                self.hooks.before(module, self._enter, keywords=True)
+                self.hooks.before(module, self._enter)
             if id(module) in self.plan.readers:
-                self.hooks.before(module, self._project, keywords=True)
+                self.hooks.before(module, self._project)
         if self.consumer.follows:
             following.install()
             blocks = following.blocks_of(self.plan)
@@ -215,21 +215,19 @@ class Session:
             return True
         admitted = self.plan.admit(module)
         for member in admitted:
-            self.hooks.before(member, self._enter, keywords=True)
+            self.hooks.before(member, self._enter)
         forward = self.forward()
         if admitted and forward is not None:
             forward.progress.enter(module)
         return bool(admitted)
 
-    # A hook that is removed while another thread is about to call it runs once more, without keyword arguments.
-
-    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Begin a forward pass, unless one is already running in this thread (a forward pre-hook)."""
         thread = threading.get_ident()
         _end_abandoned()
         if thread not in self._open:
             self.note_outside(module)
-            if kwargs is None or not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
+            if not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
                 return  # gradient checkpointing runs modules again in the backward pass
             if not self.consumer.silencing:
                 refuse_transforms(module)
@@ -248,7 +246,7 @@ class Session:
                 following.begin(forward, self.tables, self._followers.setdefault(thread, follower))
         self._open[thread].progress.enter(module, args, kwargs)
 
-    def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
+    def end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """End the forward pass that this module began, with its output; None if it raised (a forward hook).
 
         Raises:
@@ -257,8 +255,8 @@ class Session:
         forward = self.forward()
         if forward is None or forward.module is not module:
             return
-        forward.output = keywords_and_output[-1]
-        if forward.output is None:
+        forward.output = output
+        if output is None:
             self.abandon(forward)
             return
         self._leave(forward)
@@ -302,7 +300,7 @@ class Session:
         forward.own.clear()
         forward.analyst.finish(type(self.model).__name__)
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         forward = self.forward()
         if forward is not None:
             beside = id(module) in self.plan.paths and len(self.plan.beside(module)) > 1
@@ -339,13 +337,13 @@ class Session:
         ]
         return missed
 
-    def _project(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def _project(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a module as a reader of the last attention's output (a forward pre-hook)."""
-        forward, given = self.forward(), (*args, *(kwargs or {}).values())
+        forward, given = self.forward(), (*args, *kwargs.values())
         if forward is None:
             self.note_outside(module)
         elif given and id(module) in self.plan.readers:
-            if not is_idle(module, kwargs or {}):
+            if not is_idle(module, kwargs):
                 note_reader(forward, module, given, self.plan.readers[id(module)])
             for attention, path in self.plan.looped.get(id(module), ()):
                 if is_plain(given[0]):

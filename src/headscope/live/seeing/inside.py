@@ -45,13 +45,12 @@ RUNS: dict[tuple[int, int], list[Run]] = {}
 _signature = cache(inspect.signature)
 
 
-def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
+def observe_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
     """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
     runs = RUNS.pop(of_thread(module), [])
-    if len(keywords_and_output) < 2 or not covering(module):
+    if not covering(module):
         return None  # the last capture, in another thread, closed while this call ran
     refuse_transforms(module)
-    kwargs, output = keywords_and_output
     reader = reader_of(type(module))
     assert reader is not None
     signature = _signature(type(module).forward)
@@ -202,13 +201,13 @@ def _silenced_output(
         return (output[0] + (after - before), *output[1:])
 
 
-def _begin(attention: nn.Module, args: tuple[Any, ...]) -> None:
+def _begin(attention: nn.Module, *given: Any) -> None:
     RUNS[of_thread(attention)] = []
 
 
-def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
-    if (runs := RUNS.get(of_thread(attention))) is not None and args and len(keywords_and_output) > 1:
-        runs.append((part, args[0], keywords_and_output[1], keywords_and_output[0]))
+def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
+    if (runs := RUNS.get(of_thread(attention))) is not None and args:
+        runs.append((part, args[0], output, kwargs))
 
 
 def _hook(module: nn.Module) -> Callable[[], None]:
@@ -216,10 +215,10 @@ def _hook(module: nn.Module) -> Callable[[], None]:
     assert reader is not None
     hooks = Hooks()
     hooks.before(module, _begin)
-    hooks.after(module, observe_call, keywords=True)
+    hooks.after(module, observe_call)
     for name, part in module.named_children():
         if name == reader.projection or isinstance(part, nn.Linear):
-            hooks.after(part, partial(_keep_run, module), keywords=True)
+            hooks.after(part, partial(_keep_run, module))
     return hooks.remove
 
 
