@@ -48,7 +48,7 @@ class _Following(threading.local):
 
     forward: Forward | None = None
     follower: Follower | None = None
-    run: BlockRun | None = None
+    run: _BlockRun | None = None
 
 
 STATE = _Following()
@@ -139,7 +139,7 @@ CONSTANTS = (bool, int, float, str, torch.dtype, type(None))
 
 
 @dataclass(eq=False)
-class BlockRun:
+class _BlockRun:
     """A block that is running.
 
     Attributes:
@@ -221,7 +221,7 @@ def begin_block(blocks: Blocks, module: nn.Module, args: tuple[Any, ...], kwargs
         return
     cached = any(hasattr(x, "get_seq_length") for x in (*args, *kwargs.values()))
     known = follower.memory.blocks.get(key)
-    STATE.run = BlockRun(module, key, inputs, len(follower.lookups), follower.valued, known, cached)
+    STATE.run = _BlockRun(module, key, inputs, len(follower.lookups), follower.valued, known, cached)
     follower.valued = False
     follow(known is None)
 
