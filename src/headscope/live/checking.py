@@ -72,10 +72,8 @@ def _sampled(rule: RowRule, queries: int) -> np.ndarray:
 
 def _spread(places: np.ndarray) -> np.ndarray:
     """A few of these positions, spread evenly, with the last."""
-    if not len(places) or places[-1] - places[0] == len(places) - 1:
-        step = max(1, (len(places) - 1) // (SAMPLED_QUERIES - 1))
-        return places[::-step][:SAMPLED_QUERIES][::-1]
-    return np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
+    step = max(1, (len(places) - 1) // (SAMPLED_QUERIES - 1))
+    return places[::-step][:SAMPLED_QUERIES][::-1]
 
 
 def _sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device: torch.device) -> Sample:

@@ -325,7 +325,7 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
     if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
         raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
     batch, queries = max(len(query), len(key)), query.shape[2]
-    same_tokens, first = ran.kwargs.get("same_tokens"), ran.kwargs.get("first", 0)
+    same_tokens, first = ran.kwargs.get("same_tokens"), 0
     if same_tokens is None:
         cross = seat.place.stack.cross
         if not cross and queries < keys:
