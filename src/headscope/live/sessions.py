@@ -140,7 +140,7 @@ class Session:
     prepare: Callable[[], None]
     unrecorded: list[Unrecorded] = field(default_factory=list)
     stray: int = 0
-    thread: int = field(default_factory=threading.get_ident)
+    thread: int = 0
     number: int = field(default_factory=NUMBERS.__next__)
     hooks: Hooks = field(default_factory=Hooks)
     _followers: dict[int, Follower] = field(default_factory=dict)
@@ -191,6 +191,7 @@ class Session:
             for module in blocks:
                 self.hooks.around(module, begin_block, following.end_block)
         MINE.set(MINE.get() | {self.number})
+        self.thread = threading.get_ident()
         with LOCK:
             OPEN.append(self)
 
