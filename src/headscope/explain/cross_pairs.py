@@ -15,8 +15,7 @@ import numpy as np
 from headscope.attention.activations import sigmoid
 from headscope.checkpoint.sentence import activation_of
 from headscope.errors import InputError, UnsupportedError
-from headscope.explain.attribution import top_gradient
-from headscope.explain.propagation import hold
+from headscope.explain.attribution import attribution_of
 from headscope.results.effect_records import Target
 from headscope.results.explained import Pooling
 from headscope.results.head_values import HeadValues, Measure
@@ -26,7 +25,7 @@ from headscope.results.table import HeadTable
 from headscope.results.tokens import TokenAxis
 from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.masking import masked_changes
-from headscope.runs.targets import choose, class_count, read
+from headscope.runs.targets import class_count
 from headscope.runs.texts import as_input, prepared
 
 if TYPE_CHECKING:
@@ -81,30 +80,25 @@ class CrossPairs:
             rule=Pooling(prompt=scoring.prompts[0], lowercase=scoring.lowercase, max_length=scoring.lengths[0]),
             name=f"the query with document {at}",
         )
-        query, document, encoded, notes = found.text, found.pair, found.encoded, found.notes
-        assert document is not None
-        held = hold(self.model.encoder, as_input(encoded))
-        target = choose(self.model, encoded, held.last, ("class", 0))
-        g, on_top = top_gradient(self.model, target, held.last)
-        shares, below = held.parts(g)
-        score = float(read(self.model, target, target.rows_of(held.last)[None]).values[0])
-        self._read[at] = encoded, target
+        result = attribution_of(self.model, found, ("class", 0), check=False)
+        encoded, score = found.encoded, result.total
+        self._read[at] = encoded, result.target
         border = _second_text(encoded)
         sides = []
-        halves = ((range(border), len(self.scoring.prompts[0])), (range(border, len(encoded)), 0))
+        halves = ((range(border), len(scoring.prompts[0])), (range(border, len(encoded)), 0))
         for name, (inside, prompt) in zip(SIDES, halves, strict=True):
-            of_side = np.zeros_like(shares)
-            of_side[list(inside)] = shares[list(inside)]
-            sides.append(MatchedText(name, query, encoded, of_side, on_top + below, prompt, document, tuple(inside)))
+            shares = np.zeros_like(result.scores)
+            shares[inside] = result.scores[inside]
+            sides.append(MatchedText(name, found.text, encoded, shares, result.rest, prompt, found.pair, tuple(inside)))
         returned = sigmoid(np.array([score])).item() if self.activation == "sigmoid" else score
         return Match(
-            self.scoring,
+            scoring,
             score,
             float(returned),
             sides[0],
             sides[1],
             "input",
-            notes=tuple(notes),
+            notes=found.notes,
             linked=partial(self.links, at),
         )
 
