@@ -22,7 +22,7 @@ from headscope.results.head_values import HeadValues, Measure
 from headscope.results.match_record import SIDES, Link, Match, MatchedText, Scoring
 from headscope.results.score_parts import Part
 from headscope.results.table import HeadTable
-from headscope.results.tokens import TokenAxis
+from headscope.results.tokens import TokenAxis, sources
 from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.masking import masked_changes
 from headscope.runs.targets import class_count
@@ -83,7 +83,9 @@ class CrossPairs:
         result = attribution_of(self.model, found, ("class", 0), check=False)
         encoded, score = found.encoded, result.total
         self._read[at] = encoded, result.target
-        border = _second_text(encoded)
+        texts = sources(encoded, found.text, found.pair)
+        seconds = (at for at, text in enumerate(texts) if text and text[0] == 1 and not encoded.special[at])
+        border = next(seconds, len(encoded))
         sides = []
         halves = ((range(border), len(scoring.prompts[0])), (range(border, len(encoded)), 0))
         for name, (inside, prompt) in zip(SIDES, halves, strict=True):
@@ -182,13 +184,3 @@ def _words(match: Match) -> tuple[list[Part], list[Part]]:
                 advice="pass a shorter query, or leave out links and heads",
             )
     return sides[0], sides[1]
-
-
-def _second_text(encoded: TokenAxis) -> int:
-    """The position of the first token of the second text: its first content token after special ones."""
-    content_seen = False
-    for at, special in enumerate(encoded.special):
-        if special and content_seen:
-            return at + 1 if at + 1 < len(encoded) and not encoded.special[at + 1] else at + 2
-        content_seen = content_seen or not special
-    return len(encoded)
