@@ -93,7 +93,7 @@ class TextScores:
         for text, one in enumerate(batch):
             numbers[plain, text] = self._number(one, targets[text], before[text], before[text])
         edits = [frozenset(Edit(*head, self.method) for head in sets[at]) for at in changed]
-        for runs, hidden in runner.read_rows(base, edits, targets) if edits else ():
+        for runs, hidden in runner.states(base, edits, [target.places for target in targets]) if edits else ():
             for text, (one, target, rows) in enumerate(zip(batch, targets, hidden, strict=True)):
                 for run, after in zip(runs, outputs(self.model, target, rows), strict=True):
                     numbers[changed[run], text] = self._number(one, target, before[text], after)
