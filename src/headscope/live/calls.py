@@ -20,6 +20,7 @@ from headscope.attention.scores import Mask
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.live.hooks import Drawn
 from headscope.live.masks.analyst import Analyst, Rules
+from headscope.live.plan.stacks import NOWHERE, Stack
 from headscope.live.progress import Progress, Sizes, sizes_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from headscope.live.keeping.projections import Awaited, Output
     from headscope.live.names.axes import Followed, Tokens
     from headscope.live.names.lookups import Replace
-    from headscope.live.plan.stacks import Place, Stack
+    from headscope.live.plan.stacks import Place
     from headscope.live.seeing.missed import Missed
 
 
@@ -52,6 +53,10 @@ class Unrecorded:
 
     def __str__(self) -> str:
         return f"{self.operator} in {self.module or 'the model itself'} ({self.kind})"
+
+
+UNREAD = Rules(())
+"""The rules of a call whose mask hasn't been read yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,17 +95,17 @@ class Call:
     """
 
     module: nn.Module
-    path: str
-    stack: Stack
-    layer: int
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
     context: torch.Tensor
-    scale: float
-    rules: Rules
-    stage: str
-    own: bool
+    path: str = ""
+    stack: Stack = NOWHERE
+    layer: int = -1
+    scale: float = 1.0
+    rules: Rules = UNREAD
+    stage: str = ""
+    own: bool = False
     fused: bool = False
     weights: torch.Tensor | None = None
     extra_keys: tuple[str, ...] = ()

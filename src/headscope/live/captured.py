@@ -60,10 +60,21 @@ class Watching:
         self.model = model
         self.plan = plan_of(model, strict=strict)
         refuse_without_numbers(model, self.plan)
-        self._consumer = consumer
-        self._strict = strict
+        self._attention = [module for _, module in self.plan.modules if id(module) in self.plan.paths]
+        self._observed: list[nn.Module] = []
+        self._session = Session(
+            model,
+            self.plan,
+            consumer,
+            strict=strict,
+            may_bypass=frozenset(
+                id(module)
+                for module in self._attention
+                if (kind := kind_of(type(module))).may_bypass or (calls_sdpa(module) and kind.computes_own_attention)
+            ),
+            prepare=partial(_prepare, self._observed),
+        )
         self._open: ExitStack | None = None
-        self._session: Session | None = None
 
     def __reduce__(self) -> Any:
         found = "a capture can't be pickled or copied: it belongs to a live model and its hooks"
@@ -73,46 +84,30 @@ class Watching:
         if self._open is not None:
             advice = "create a new one: with hs.capture(model) as captured"
             raise InputError("this block was already opened", where="with", advice=advice)
-        modules = [module for _, module in self.plan.modules]
         if list(map(id, self.model.modules())) != list(self.plan.known):  # one was replaced
             raise InputError(
                 f"modules of {type(self.model).__name__} were replaced after this capture was created",
                 where="with",
                 advice="change the model first, then create the capture: with hs.capture(model) as captured",
             )
-        attention = [module for module in modules if id(module) in self.plan.paths]
         with ExitStack() as undo:
             undo.enter_context(interface.INSTALLED.used())
-            interface.wrap(attention)
+            interface.wrap(self._attention)
             undo.enter_context(multihead.FAST_PATH.used())
-            if "torch._dynamo" in sys.modules or any(map(calls_sdpa, attention)):  # flex_attention compiles something
+            if "torch._dynamo" in sys.modules or any(map(calls_sdpa, self._attention)):  # flex_attention compiles
                 undo.enter_context(UNCOMPILED.used())
             operators.observe(sdpa_watch.observe)
-            observed: list[nn.Module] = []
-            session = Session(
-                self.model,
-                self.plan,
-                self._consumer,
-                strict=self._strict,
-                may_bypass=frozenset(
-                    id(module)
-                    for module in attention
-                    if (kind := kind_of(type(module))).may_bypass
-                    or (calls_sdpa(module) and kind.computes_own_attention)
-                ),
-                prepare=partial(_prepare, observed),
-            )
-            for module in attention:
+            for module in self._attention:
                 # Before the session's own hooks: if the model is this very module, they end the forward pass.
                 in_torch = isinstance(module, nn.MultiheadAttention)
                 for watched, applies in ((multihead.WATCHED, in_torch), (inside.WATCHED, reads(module))):
                     if applies:
                         undo.enter_context(watched.used(module))
-                        observed.append(module)
-            undo.callback(session.close)
-            starts = {id(module): module for module in (self.model, *self.model.children(), *models_in(modules))}
-            session.open(list(starts.values()))
-            self._session = session
+                        self._observed.append(module)
+            undo.callback(self._session.close)
+            models = models_in(module for _, module in self.plan.modules)
+            starts = {id(module): module for module in (self.model, *self.model.children(), *models)}
+            self._session.open(list(starts.values()))
             self._open = undo.pop_all()
         return self
 
@@ -169,7 +164,7 @@ class Captured(Watching):
 
         By default such a forward pass raises an error; with `hs.capture(model, strict=False)` it is listed here.
         """
-        return tuple(self._session.unrecorded) if self._session else ()
+        return tuple(self._session.unrecorded)
 
     @property
     def forwards(self) -> list[list[Trace]]:
@@ -195,7 +190,7 @@ class Captured(Watching):
         if len(traces) == 1:
             return traces[0]
         if not traces:
-            stray = self._session.stray if self._session else 0
+            stray = self._session.stray
             raise InputError(
                 f"nothing was captured: {stray} attention calls ran outside a forward pass of the model"
                 if stray

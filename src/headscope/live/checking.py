@@ -13,14 +13,14 @@ values and sums by a few units of that.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from headscope.attention.scores import FAR, scores
+from headscope.attention.scores import FAR
 from headscope.attention.terms import Terms, add_terms
 from headscope.errors import UnsupportedError
 from headscope.live.masks.analyst import score_bound
@@ -48,7 +48,9 @@ LEAST_WEIGHT = 1e-7
 """Weights may differ by this, whatever their size: fp16 has no smaller numbers."""
 
 Sample = tuple["slice | torch.Tensor", np.ndarray, "torch.Tensor | None", "torch.Tensor | None"]
-"""The queries of one row of a batch that are recomputed, as the first attributes of `_Probe` say it."""
+"""A few queries of one row of a batch, with the mask: how to index them, by a slice, which copies nothing, if they are
+evenly spread; their positions; (1 or heads, n, keys), what the mask adds to their scores, -inf where masked, or None;
+(1 or heads, n, 1), True for queries that see no key in a head, or None if there are none."""
 
 _SAMPLES: WeakKeyDictionary[RowRule, Sample | None] = WeakKeyDictionary()
 """Rule of a row -> its sample. The layers of a forward pass share their rules."""
@@ -70,10 +72,8 @@ def _sampled(rule: RowRule, queries: int) -> np.ndarray:
 
 def _spread(places: np.ndarray) -> np.ndarray:
     """A few of these positions, spread evenly, with the last."""
-    if not len(places) or places[-1] - places[0] == len(places) - 1:
-        step = max(1, (len(places) - 1) // (SAMPLED_QUERIES - 1))
-        return places[::-step][:SAMPLED_QUERIES][::-1]
-    return np.unique(places[np.linspace(0, len(places) - 1, SAMPLED_QUERIES).astype(int)])
+    step = max(1, (len(places) - 1) // (SAMPLED_QUERIES - 1))
+    return places[::-step][:SAMPLED_QUERIES][::-1]
 
 
 def _sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device: torch.device) -> Sample:
@@ -95,33 +95,6 @@ def _sample_at(rule: RowRule, rows: np.ndarray, queries: int, keys: int, device:
     return index, rows, hidden, empty if bool(empty.any()) else None
 
 
-class _Probe(NamedTuple):
-    """A few queries of one row of a call, with all that their contexts are recomputed from.
-
-    Attributes:
-        at: their positions; a slice, which copies nothing, if the eligible queries are contiguous.
-        rows: (n,), their positions.
-        hidden: (1 or heads, n, keys), what the mask adds to their scores, -inf where masked; None if it adds nothing.
-        empty: (1 or heads, n, 1), True for queries that see no key in a head; None if there are none.
-        call: the call.
-        q: (heads, n, d_head), of these queries.
-        k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value).
-        observed: (heads, n, d_value), the module's contexts.
-        terms: the score terms of the row.
-    """
-
-    at: slice | torch.Tensor
-    rows: np.ndarray
-    hidden: torch.Tensor | None
-    empty: torch.Tensor | None
-    call: Call
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    observed: torch.Tensor
-    terms: Terms
-
-
 def excess(call: Call) -> torch.Tensor | None:
     """Error of the recomputed contexts of a few queries, in multiples of what rounding explains.
 
@@ -132,7 +105,7 @@ def excess(call: Call) -> torch.Tensor | None:
     if call.dropout or not call.context.numel():
         return None
     times = [
-        _times(_probe_of(call, row, sample, call.k[row].float(), call.v[row].float()), None).amax()
+        _times(call, row, sample, call.k[row].float(), call.v[row].float()).amax()
         for row in sorted({0, len(call.q) - 1})
         if (sample := _sample_of(call, row)) is not None
     ]
@@ -167,9 +140,8 @@ def refuse_altered(call: Call) -> None:
             for start in range(0, len(places), step):
                 part = places[start : start + step]
                 sample = _sample_at(call.rules.row(row), part, call.q.shape[2], k.shape[1], call.q.device)
-                probe = _probe_of(call, row, sample, k, v)
-                returned = None if call.weights is None else call.weights[row, :, probe.at]
-                times = _times(probe, returned)
+                returned = None if call.weights is None else call.weights[row, :, sample[0]]
+                times = _times(call, row, sample, k, v, returned)
                 if not bool((times <= 1).all()):
                     head, query = divmod(int(times.argmax()), len(part))
                     place = f"{where}, row {row}, head {head}, query {part[query]}"
@@ -185,13 +157,6 @@ def _sample_of(call: Call, row: int) -> Sample | None:
     return _SAMPLES[rule]
 
 
-def _probe_of(call: Call, row: int, sample: Sample, k: torch.Tensor, v: torch.Tensor) -> _Probe:
-    """A probe of one row of a call."""
-    at, *_ = sample
-    q, observed = (x[row, :, at] for x in (call.q, call.context))
-    return _Probe(*sample, call, q.float(), k, v, observed, call.terms(row))
-
-
 def _without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.Tensor | None) -> torch.Tensor:
     """The observed numbers, with the recomputed ones where a query sees no key and the module computed NaN.
 
@@ -205,55 +170,45 @@ def _without_nan(observed: torch.Tensor, recomputed: torch.Tensor, empty: torch.
     """
     if empty is None:
         return observed
-    return torch.where(empty.to(observed.device) & observed.isnan(), recomputed.to(observed.dtype), observed)
+    return torch.where(empty & observed.isnan(), recomputed, observed)
 
 
-def _recompute(probe: _Probe) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights (heads, n, keys) and contexts (heads, n, d_value); contexts of queries without keys are 0."""
-    q, k, v, terms = probe.q, probe.k, probe.v, probe.terms
-    heads, n, width = q.shape
-    shared = (len(k), heads // len(k) * n, width)
-    cells = torch.bmm((q * probe.call.scale).reshape(shared), k.transpose(1, 2))
+def _times(
+    call: Call, row: int, sample: Sample, k: torch.Tensor, v: torch.Tensor, returned: torch.Tensor | None = None
+) -> torch.Tensor:
+    """(heads, n): each query's error, in multiples of what rounding explains. Contexts of queries without keys are 0.
+
+    Args:
+        call: the call.
+        row: the row of the batch.
+        sample: the queries.
+        k, v: (kv_heads, keys, d_head) and (kv_heads, keys, d_value), of the row in fp32.
+        returned: (heads, n, keys), the weights that the module returned, if it did.
+    """
+    at, rows, hidden, empty = sample
+    q, observed, terms = call.q[row, :, at].float(), call.context[row, :, at].float(), call.terms(row)
+    (heads, n, width), sizes, scaled = q.shape, (call.q.shape[2], k.shape[1]), q * call.scale
+    cells = torch.bmm(scaled.reshape(len(k), -1, width), k.transpose(1, 2)).view(heads, n, -1)
     if not terms.nothing:
-        cells = _with_terms(cells.view(heads, n, -1), probe).view(*shared[:2], -1)
-    if probe.hidden is not None:
-        cells.view(heads, n, -1).add_(probe.hidden.to(q.device))
+        columns = np.arange(sizes[1])
+        cells = add_terms(cells, scaled, k, terms, scale=call.scale, rows=rows, columns=columns, sizes=sizes)
+    hidden = None if hidden is None else hidden.to(q.device)
+    share = _share(call, q, k, terms, hidden, cells)
+    if hidden is not None:
+        cells += hidden
     if terms.sinks is None:
         weights = torch.softmax(cells, -1)
     else:
-        sinks = terms.sinks.to(cells)[:, None, None].expand(-1, n, 1).reshape(len(k), -1, 1)
+        sinks = terms.sinks.to(cells)[:, None, None].expand(-1, n, 1)
         weights = torch.softmax(torch.cat([cells, sinks], -1), -1)[..., :-1]
-    contexts = torch.bmm(weights, v).view(heads, n, -1)
-    if probe.empty is not None:
-        contexts = contexts.masked_fill(probe.empty.to(contexts.device), 0)
-    return weights.view(heads, n, -1), contexts
-
-
-def _with_terms(cells: torch.Tensor, probe: _Probe) -> torch.Tensor:
-    """The sampled queries' scores, (heads, n, keys), with the terms and the cap."""
-    scale, sizes = probe.call.scale, (probe.call.q.shape[2], probe.k.shape[1])
-    rows, columns = probe.rows, np.arange(sizes[1])
-    return add_terms(cells, probe.q * scale, probe.k, probe.terms, scale=scale, rows=rows, columns=columns, sizes=sizes)
-
-
-def _times(probe: _Probe, returned: torch.Tensor | None) -> torch.Tensor:
-    """(heads, n): each query's error, in multiples of what rounding explains.
-
-    Args:
-        probe: the queries.
-        returned: (heads, n, keys), the weights that the module returned, if it did.
-    """
-    weights, contexts = _recompute(probe)
-    heads = len(contexts)
-    share = _share(probe)
-    largest = _for_each_head(probe.v.abs().amax(1, keepdim=True), heads)
-    observed, tolerance = probe.observed.float(), share * largest
-    empty = probe.empty
-    times = _worst(contexts - _without_nan(observed, contexts, empty), tolerance)
+    contexts = torch.bmm(weights.reshape(len(v), -1, sizes[1]), v).view(heads, n, -1)
+    if empty is not None:
+        empty = empty.to(q.device)
+        contexts, weights = (x.masked_fill(empty, 0) for x in (contexts, weights))
+    largest = _for_each_head(v.abs().amax(1, keepdim=True), heads)
+    times = _worst(contexts - _without_nan(observed, contexts, empty), share * largest)
     if returned is None or returned.shape != weights.shape:
         return times
-    if empty is not None:
-        weights = weights.masked_fill(empty.to(weights.device), 0)
     different = weights - _without_nan(returned.float(), weights, empty)
     return torch.maximum(times, _worst(different, 2 * share * weights + LEAST_WEIGHT))
 
@@ -266,20 +221,33 @@ def _worst(difference: torch.Tensor, tolerance: torch.Tensor) -> torch.Tensor:
     return (difference.abs() / tolerance.clamp(min=1e-30)).amax(-1)
 
 
-def _share(probe: _Probe) -> torch.Tensor:
-    """(heads, n, 1): the error of a context that rounding explains, as a share of the largest value."""
-    call, heads, width = probe.call, len(probe.q), probe.q.shape[-1]
-    longest = _for_each_head(torch.linalg.vector_norm(probe.k, dim=-1).amax(1), heads)[:, None, None]
-    rounding = 2 * width**0.5 * EPS + call.rounded
-    error = torch.linalg.vector_norm(probe.q, dim=-1, keepdim=True) * longest * (rounding * abs(call.scale))
-    if not probe.terms.nothing:
-        error = error + rounding * _reach_of_terms(probe)
-    if probe.hidden is not None:
-        shift = probe.hidden.amax(-1, keepdim=True).to(error.device)
+def _share(
+    call: Call, q: torch.Tensor, k: torch.Tensor, terms: Terms, hidden: torch.Tensor | None, cells: torch.Tensor
+) -> torch.Tensor:
+    """(heads, n, 1): the error of a context that rounding explains, as a share of the largest value.
+
+    Args:
+        call: the call.
+        q, k: (heads, n, d_head), of the queries, and (kv_heads, keys, d_head).
+        terms: the score terms of the row.
+        hidden: what the mask adds to the scores, if it does.
+        cells: (heads, n, keys), the scores before that.
+    """
+    lengths, reaches = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (q, k))
+    longest = _for_each_head(reaches.amax(1, keepdim=True), len(q))
+    rounding = 2 * q.shape[-1] ** 0.5 * EPS + call.rounded
+    error = lengths * longest * (rounding * abs(call.scale))
+    if not terms.nothing:
+        reach = terms.mapped(lambda table: table.float().cpu()).reach
+        error = error + rounding * float(reach(float(lengths.amax()), float(reaches.amax()), call.scale))
+    if hidden is not None:
+        shift = hidden.amax(-1, keepdim=True)
         error = error + EPS * shift.masked_fill(shift == float("-inf"), 0).abs()
     if (call.weights is not None or call.unfused) and not call.rounded and call.eps > EPS:
-        error = error + 2 * call.eps * _raw_scores(probe).abs().amax(-1, keepdim=True)
-    sums = SUMS + 2 * probe.k.shape[1] ** 0.5 * EPS
+        # A module that computes step by step rounds these numbers before its softmax.
+        raw = cells if hidden is None else cells + hidden.masked_fill(hidden.abs() > FAR, 0)
+        error = error + 2 * call.eps * raw.abs().amax(-1, keepdim=True)
+    sums = SUMS + 2 * k.shape[1] ** 0.5 * EPS
     return sums + 2 * call.eps + torch.expm1(2 * error.clamp(max=1)) / 2
 
 
@@ -293,20 +261,3 @@ def share_of(q: torch.Tensor, k: torch.Tensor, eps: float) -> float:
     width = q.shape[-1]
     error = 2 * (width**0.5 * EPS + eps) * score_bound(q, k, width**-0.5)
     return SUMS + 4 * eps + float(np.expm1(2 * min(error, 1))) / 2
-
-
-def _raw_scores(probe: _Probe) -> torch.Tensor:
-    """(heads, n, keys): the numbers that a module which computes step by step rounds before its softmax."""
-    raw = scores(probe.q, probe.k, scale=probe.call.scale)
-    raw = raw if probe.terms.nothing else _with_terms(raw, probe)
-    if probe.hidden is not None:
-        hidden = probe.hidden.to(raw.device)
-        raw = raw + hidden.masked_fill(hidden.abs() > FAR, 0)
-    return raw
-
-
-def _reach_of_terms(probe: _Probe) -> float:
-    """An upper bound of what the terms add to a score."""
-    longest_q, longest_k = (float(x.norm(dim=-1).amax()) for x in (probe.q, probe.k))
-    terms = probe.terms.mapped(lambda table: table.float().cpu())
-    return float(terms.reach(longest_q, longest_k, probe.call.scale))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -22,6 +22,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from headscope.live.plan.classes import cells_of, names_in
+from headscope.live.plan.stacks import is_adapter
 
 LIBRARIES = frozenset({"torch", "transformers", "headscope", *sys.stdlib_module_names})
 """Packages whose code is taken as it is, unless somebody replaced it."""
@@ -200,6 +201,16 @@ def globally_hooked() -> bool:
 def has_foreign_hooks(module: nn.Module) -> bool:
     """Return True if a module has hooks on its forward pass that are not a library's."""
     return not all(map(from_library, (*module._forward_hooks.values(), *module._forward_pre_hooks.values())))
+
+
+def switches_of(modules: Iterable[nn.Module]) -> dict[int, tuple[Any, ...]]:
+    """Hooks of others and adapters of peft that decide, beside the weights, what each module computes, by its id."""
+    found: dict[int, tuple[Any, ...]] = {}
+    for module in modules:
+        hooks = {**module._forward_pre_hooks, **module._forward_hooks}.items()
+        used = (module.disable_adapters, *module.active_adapters) if is_adapter(module) else ()  # type: ignore[misc]
+        found[id(module)] = *used, *(key for key, hook in hooks if isinstance(key, int) and not from_library(hook))
+    return found
 
 
 def _plain(hook: Any) -> Any:

@@ -23,18 +23,24 @@ class Attached:
     """A hook in the tables of modules, until it is removed.
 
     A copy of a module has copies of its hooks, and is not captured: a copy of this one, and what is read of it from a
-    file, is a function that does nothing.
+    file, is a function that does nothing. So does this one where somebody registers it for another module, without
+    keyword arguments.
+
+    Args:
+        call: the hook.
+        takes: number of its arguments.
     """
 
-    __slots__ = ("call", "removed")
+    __slots__ = ("call", "removed", "takes")
 
-    def __init__(self, call: Hook) -> None:
+    def __init__(self, call: Hook, takes: int) -> None:
         self.call = call
+        self.takes = takes
         self.removed = False
 
     def __call__(self, *given: Any) -> Any:
         """Call the hook."""
-        return None if self.removed else self.call(*given)
+        return self.call(*given) if len(given) == self.takes and not self.removed else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy as a function of Python's own library: files are also read where headscope is not installed."""
@@ -50,27 +56,26 @@ class Hooks:
 
     def __init__(self) -> None:
         self._attached: dict[Hook, Attached] = {}
-        self._set: list[tuple[Any, Any, bool]] = []
-        self._sides: list[tuple[dict[Any, bool], Any]] = []
+        self._entered: list[tuple[tuple[Any, ...], Any, bool]] = []
 
-    def before(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
-        """Call `hook(module, args)` before the module runs; `hook(module, args, kwargs)` with `keywords`."""
-        sides = [module._forward_pre_hooks_with_kwargs] if keywords else []
-        self._enter(module._forward_pre_hooks, hook, sides)
+    def before(self, module: nn.Module, hook: Hook, *, first: bool = False) -> None:
+        """Call `hook(module, args, kwargs)` before the module runs; before all hooks, if it is the first."""
+        attached = self._attached.setdefault(hook, Attached(hook, 3))
+        self._enter(attached, module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs, first=first)
 
-    def after(self, module: nn.Module, hook: Hook, *, keywords: bool = False) -> None:
-        """Call `hook(module, args, output)` after the module has run; `hook(module, args, kwargs, output)` likewise."""
-        self._enter(module._forward_hooks, hook, [module._forward_hooks_with_kwargs] if keywords else [])
+    def after(self, module: nn.Module, hook: Hook, *always: dict[Any, bool]) -> None:
+        """Call `hook(module, args, kwargs, output)` after the module has run."""
+        attached = self._attached.setdefault(hook, Attached(hook, 4))
+        self._enter(attached, module._forward_hooks, module._forward_hooks_with_kwargs, *always)
 
     def around(self, module: nn.Module, begin: Hook, end: Hook) -> None:
         """Call `begin(module, args, kwargs)` before all hooks, and `end(module, args, kwargs, output)` in any case."""
-        self._enter(module._forward_pre_hooks, begin, [module._forward_pre_hooks_with_kwargs], first=True)
-        sides = [module._forward_hooks_with_kwargs, module._forward_hooks_always_called]
-        self._enter(module._forward_hooks, end, sides)
+        self.before(module, begin, first=True)
+        self.after(module, end, module._forward_hooks_always_called)
 
     def put_last(self) -> None:
         """Let those that come last do so again: somebody may have registered others since."""
-        for table, key, first in self._set:
+        for (table, *_), key, first in self._entered:
             if not first and key in table:
                 table.move_to_end(key)
 
@@ -78,22 +83,18 @@ class Hooks:
         """Remove all hooks for good, also where somebody else has put them."""
         for attached in self._attached.values():
             attached.removed = True
-        for side, key in self._sides:
-            side.pop(key, None)
-        for table, key, _ in self._set:
-            table.pop(key, None)
+        for tables, key, _ in self._entered:
+            for table in tables:
+                table.pop(key, None)
         self._attached.clear()
-        self._set.clear()
-        self._sides.clear()
+        self._entered.clear()
 
-    def _enter(self, table: Any, hook: Hook, sides: list[dict[Any, bool]], *, first: bool = False) -> None:
+    def _enter(self, attached: Attached, table: Any, *sides: dict[Any, bool], first: bool = False) -> None:
         """Enter a hook in a table of a module, and in the tables that say how it is called."""
-        attached = self._attached.setdefault(hook, Attached(hook))
         key = id(self), id(attached)  # PyTorch's own keys are numbers, counted up
         for side in sides:
             side[key] = True
-            self._sides.append((side, key))
-        self._set.append((table, key, first))
+        self._entered.append(((table, *sides), key, first))
         table[key] = attached
         if first:
             table.move_to_end(key, last=False)

@@ -136,12 +136,6 @@ class Loop:
             return None if self.changed else False
         return True if level in self.moved else False if level in self.beside else None
 
-    def attended(self) -> None:
-        """Begin anew: the module attends."""
-        self.moved.clear()
-        self.beside.clear()
-        self.changed = False
-
 
 @dataclass(eq=False)
 class Progress:
@@ -223,7 +217,7 @@ class Progress:
         loop = self.loops.get(id(module), Loop())
         again = last is not None and last.entries == entries and entries[0] > 0
         follows = loop.follows(last.at) if again and last is not None else False
-        loop.attended()
+        loop.moved, loop.beside, loop.changed = set(), set(), False
         if follows is None and plan.has_layers(module):
             self._refuse_loop(plan, module)
         within, share = self._within(plan, module)

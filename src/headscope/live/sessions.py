@@ -100,7 +100,19 @@ PARTS_ADVICE = (
 
 PADDED = "pass padded tensors and a mask, as x.to_padded_tensor(0) makes them"
 
-ADVICES = {"": ADVICE, "thread": THREADS_ADVICE, "parts": PARTS_ADVICE, "nested": f"{PADDED}; or {LIST_IT}"}
+HEADS_ADVICE = (
+    "let one nn.Linear read the outputs of all modules that have one head each, joined in their order: "
+    "proj(torch.cat([head(x) for head in heads], -1)). Otherwise nothing tells that they are one layer. Or capture "
+    "each module alone: hs.capture(model.get_submodule(name))"
+)
+
+ADVICES = {
+    "": ADVICE,
+    "thread": THREADS_ADVICE,
+    "parts": PARTS_ADVICE,
+    "heads": HEADS_ADVICE,
+    "nested": f"{PADDED}; or {LIST_IT}",
+}
 """Reason why attention was not read -> what to do."""
 
 MOST_LISTED = 4
@@ -128,7 +140,7 @@ class Session:
     prepare: Callable[[], None]
     unrecorded: list[Unrecorded] = field(default_factory=list)
     stray: int = 0
-    thread: int = field(default_factory=threading.get_ident)
+    thread: int = 0
     number: int = field(default_factory=NUMBERS.__next__)
     hooks: Hooks = field(default_factory=Hooks)
     _followers: dict[int, Follower] = field(default_factory=dict)
@@ -143,11 +155,6 @@ class Session:
     def forward(self) -> Forward | None:
         """Return the forward pass running in this thread, or None."""
         return self._open.get(threading.get_ident())
-
-    @property
-    def follower(self) -> Follower:
-        """The follower of the tokens of this thread's forward passes."""
-        return self._followers.setdefault(threading.get_ident(), Follower(memory_of(self.model), self.consumer.replace))
 
     def sees_this_thread(self) -> bool:
         """Return True if forward passes of the current thread, and of its current task, belong to this session.
@@ -174,9 +181,9 @@ class Session:
         counted = {*self.plan.paths, *self.plan.homes.values(), *self.plan.layers.values()} - begun
         for _, module in self.plan.modules:
             if id(module) in counted:
-                self.hooks.before(module, self._enter, keywords=True)
+                self.hooks.before(module, self._enter)
             if id(module) in self.plan.readers:
-                self.hooks.before(module, self._project, keywords=True)
+                self.hooks.before(module, self._project)
         if self.consumer.follows:
             following.install()
             blocks = following.blocks_of(self.plan)
@@ -184,6 +191,7 @@ class Session:
             for module in blocks:
                 self.hooks.around(module, begin_block, following.end_block)
         MINE.set(MINE.get() | {self.number})
+        self.thread = threading.get_ident()
         with LOCK:
             OPEN.append(self)
 
@@ -208,21 +216,19 @@ class Session:
             return True
         admitted = self.plan.admit(module)
         for member in admitted:
-            self.hooks.before(member, self._enter, keywords=True)
+            self.hooks.before(member, self._enter)
         forward = self.forward()
         if admitted and forward is not None:
             forward.progress.enter(module)
         return bool(admitted)
 
-    # A hook that is removed while another thread is about to call it runs once more, without keyword arguments.
-
-    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Begin a forward pass, unless one is already running in this thread (a forward pre-hook)."""
         thread = threading.get_ident()
         _end_abandoned()
         if thread not in self._open:
             self.note_outside(module)
-            if kwargs is None or not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
+            if not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
                 return  # gradient checkpointing runs modules again in the backward pass
             if not self.consumer.silencing:
                 refuse_transforms(module)
@@ -237,10 +243,11 @@ class Session:
                 self.consumer.begin(forward)
             operators.watch(True)
             if self.consumer.follows:
-                following.begin(forward, self.tables, self.follower)
+                follower = Follower(memory_of(self.model), self.consumer.replace)
+                following.begin(forward, self.tables, self._followers.setdefault(thread, follower))
         self._open[thread].progress.enter(module, args, kwargs)
 
-    def end(self, module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
+    def end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """End the forward pass that this module began, with its output; None if it raised (a forward hook).
 
         Raises:
@@ -249,8 +256,8 @@ class Session:
         forward = self.forward()
         if forward is None or forward.module is not module:
             return
-        forward.output = keywords_and_output[-1]
-        if forward.output is None:
+        forward.output = output
+        if output is None:
             self.abandon(forward)
             return
         self._leave(forward)
@@ -294,7 +301,7 @@ class Session:
         forward.own.clear()
         forward.analyst.finish(type(self.model).__name__)
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         forward = self.forward()
         if forward is not None:
             beside = id(module) in self.plan.paths and len(self.plan.beside(module)) > 1
@@ -331,13 +338,13 @@ class Session:
         ]
         return missed
 
-    def _project(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def _project(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note a module as a reader of the last attention's output (a forward pre-hook)."""
-        forward, given = self.forward(), (*args, *(kwargs or {}).values())
+        forward, given = self.forward(), (*args, *kwargs.values())
         if forward is None:
             self.note_outside(module)
         elif given and id(module) in self.plan.readers:
-            if not is_idle(module, kwargs or {}):
+            if not is_idle(module, kwargs):
                 note_reader(forward, module, given, self.plan.readers[id(module)])
             for attention, path in self.plan.looped.get(id(module), ()):
                 if is_plain(given[0]):

@@ -17,8 +17,8 @@ from headscope.checkpoint.json_text import few
 from headscope.errors import InputError, warn
 from headscope.live.calls import Call, Consumer, Forward
 from headscope.live.checking import excess
+from headscope.live.genuine import switches_of
 from headscope.live.hooks import drawn_next
-from headscope.live.keeping import contents
 from headscope.live.keeping.cached_sequences import CachedSequences
 from headscope.live.keeping.contents import Contents, Weights
 from headscope.live.keeping.copies import (
@@ -37,9 +37,7 @@ from headscope.live.keeping.source import CapturedModel
 from headscope.live.names.lookups import is_stateless
 from headscope.live.names.naming import Naming
 from headscope.live.plan.classes import attention_configs
-from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
-from headscope.results.tokens import TokenAxis
 from headscope.traces import Cut, Trace
 
 MOST_NAMES = 4
@@ -97,7 +95,7 @@ class TraceBuilder(Consumer):
         if is_stateless((forward.args, forward.kwargs)):
             forward.contents = Contents(forward.args, forward.kwargs)
             forward.contents.keep()
-        weights, forward.switches = Weights(modules), CapturedModel.switches_of(modules)
+        weights, forward.switches = Weights(modules), switches_of(modules)
         forward.weights = self._weights = self._weights if self._weights and weights.same(self._weights) else weights
 
     def drop(self, forward: Forward) -> None:
@@ -111,8 +109,7 @@ class TraceBuilder(Consumer):
             UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
         """
         copies = self._open.pop(forward.number)
-        copies.wait()
-        copies.refuse_unexplained()
+        copies.finish()
         groups = list(copies.groups.values())
         step = any(queries == 1 < keys for _, queries, keys in (group.sizes for group in groups))
         for place, output in forward.projections.items():  # a step of generate() follows a pass with the same weights
@@ -135,7 +132,6 @@ class TraceBuilder(Consumer):
 
         Raises:
             InputError: a selected head doesn't exist.
-            UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
         """
         if not call.context.numel():
             return  # no rows or no tokens: nothing attended
@@ -164,7 +160,10 @@ class TraceBuilder(Consumer):
         group = groups[key]
         with torch.autocast(call.q.device.type, enabled=False):
             layers = [self._copy(group, call, row, chosen, copies) for row in range(batch)]
-            self._check(call, copies)
+            # Every query of a call that is not proven has been compared before it was delivered.
+            if call.proven and (times := excess(call)) is not None:
+                kind = type(call.module).__name__
+                copies.errors.append((times, (kind, f"{call.path or kind}, layer {call.layer}")))
         for row, layer in zip(group.rows, layers, strict=True):
             row.append(layer)
 
@@ -197,22 +196,6 @@ class TraceBuilder(Consumer):
                     advice=f"heads count from 0, so the last one is {heads - 1}",
                 )
         return sorted({head % heads for head in self.heads})
-
-    def _check(self, call: Call, copies: Copies) -> None:
-        """Check a call: at once, or when the forward pass is over on a device that nobody waits for.
-
-        Raises:
-            UnsupportedError: the module's output is not softmax(scale Q K^T + mask) V.
-        """
-        if not call.proven:
-            return  # every query has been compared before the call was delivered
-        kind = type(call.module).__name__
-        place = kind, f"{call.path or kind}, layer {call.layer}"
-        times = excess(call)
-        if times is not None and times.device.type not in contents.HASHED:
-            copies.pending.append((times, place))
-        elif times is not None and not times <= 1:
-            refuse(float(times), *place)
 
     def _copy(self, group: Group, call: Call, row: int, chosen: list[int] | None, copies: Copies) -> LayerCopy:
         rule = call.rules.row(row)
@@ -289,11 +272,7 @@ class TraceBuilder(Consumer):
         rows = [(row, group) for row in range(max(len(group.rows) for group in groups)) for group in groups]
         rows = [(row, group) for row, group in rows if row < len(group.rows)]
         padding = {(row, group.sequences) for row, group in rows if group.is_padding(row)}
-        return [
-            self._trace(forward, group, row, self.naming.keys(forward, group, row))
-            for row, group in rows
-            if (row, group.sequences) not in padding
-        ]
+        return [self._trace(forward, group, row) for row, group in rows if (row, group.sequences) not in padding]
 
     def check_selection(self) -> None:
         """Check that every selected layer ran.
@@ -309,7 +288,7 @@ class TraceBuilder(Consumer):
                 advice="layers count from 0 within each stack",
             )
 
-    def _trace(self, forward: Forward, group: Group, row: int, keys_axis: TokenAxis) -> Trace:
+    def _trace(self, forward: Forward, group: Group, row: int) -> Trace:
         _, queries, keys = group.sizes
         kept = group.queries_kept[row], group.keys_kept[row]
         return self.trace_of(
@@ -317,7 +296,7 @@ class TraceBuilder(Consumer):
             group.series,
             group.rows[row],
             queries=self.naming.queries(forward, group, row),
-            keys=keys_axis,
+            keys=self.naming.keys(forward, group, row),
             outputs=group.outputs[row],
             unrecorded=tuple(str(call) for call in forward.unrecorded),
             notes=self._notes(forward, group.stack),

@@ -56,7 +56,7 @@ class Origin:
         return None if self.group_ref is None else self.group_ref()
 
 
-class GrowingTensor:
+class _GrowingTensor:
     """(heads, tokens, width): a tensor that grows at its end; existing tokens never change.
 
     Attributes:
@@ -95,9 +95,9 @@ class GrowingTensor:
         alike = (self.part(self.base, self.length) == last).all(-1).all(0)
         return [self.base + at + 1 for at in torch.nonzero(alike).flatten().tolist()]
 
-    def truncated(self, stop: int) -> GrowingTensor:
+    def truncated(self, stop: int) -> _GrowingTensor:
         """A copy of the tokens before `stop`."""
-        return GrowingTensor(self.part(self.base, stop).clone(), stop)
+        return _GrowingTensor(self.part(self.base, stop).clone(), stop)
 
 
 @dataclass(eq=False)
@@ -111,7 +111,7 @@ class CachedSequence:
         doubtful: True if the cache's contents also fit other sequences, with different earlier tokens.
     """
 
-    tensors: dict[Part, GrowingTensor]
+    tensors: dict[Part, _GrowingTensor]
     origins: list[Origin] = field(default_factory=list)
     readers: int = 0
     doubtful: bool = False
@@ -198,7 +198,9 @@ class CachedSequences:
         cached = max(tensor.shape[1] for tensor in known.values())
         continued = self._continued(series, row, known, cached) if cached else None
         if continued is None:
-            sequence = CachedSequence({part: GrowingTensor(tensor, cached + fresh) for part, tensor in tensors.items()})
+            sequence = CachedSequence(
+                {part: _GrowingTensor(tensor, cached + fresh) for part, tensor in tensors.items()}
+            )
             end = cached
             if cached and fresh:
                 sequence.origins.append(Origin(0, cached, None, None, row))

@@ -1,6 +1,6 @@
 """Copies that a capture keeps of a forward pass: which parts, on which device, and made without waiting for a GPU.
 
-A copy from a GPU goes to pinned memory and is on its way when the layer's consumer returns; `Copies.wait` waits for
+A copy from a GPU goes to pinned memory and is on its way when the layer's consumer returns; `Copies.finish` waits for
 all of them at the end of the forward pass, once for each stream that the model ran on.
 """
 
@@ -134,16 +134,16 @@ class Copies:
 
     Attributes:
         groups: the copies.
-        pending: on a GPU, each layer's error, which is read when the forward pass is over, with its module's class, and
-            its name and layer.
+        errors: each layer's error, which is read when the forward pass is over, so that nothing waits for a GPU; with
+            its module's class, and its name and layer.
     """
 
     groups: dict[tuple[Any, ...], Group] = field(default_factory=dict)
-    pending: list[tuple[torch.Tensor, tuple[str, str]]] = field(default_factory=list)
+    errors: list[tuple[torch.Tensor, tuple[str, str]]] = field(default_factory=list)
     _under_way: dict[torch.cuda.Stream, torch.cuda.Event] = field(default_factory=dict)
 
     def copy(self, x: torch.Tensor, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """A contiguous copy of a tensor on a device; its numbers are there once `wait` has returned."""
+        """A contiguous copy of a tensor on a device; its numbers are there once `finish` has returned."""
         if not x.is_cuda or device.type != "cpu":
             return x.to(device, dtype, copy=True, memory_format=torch.contiguous_format)
         sent = x.to(dtype).contiguous()
@@ -153,20 +153,17 @@ class Copies:
         self._under_way.setdefault(stream, torch.cuda.Event()).record(stream)  # type: ignore[no-untyped-call]
         return kept
 
-    def wait(self) -> None:
-        """Wait until all copies have arrived."""
+    def finish(self) -> None:
+        """Wait until all copies have arrived.
+
+        Raises:
+            UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V, as far as rounding explains it.
+        """
         for event in self._under_way.values():
             event.synchronize()
         self._under_way.clear()
-
-    def refuse_unexplained(self) -> None:
-        """Raise an error if rounding doesn't explain the errors of these layers.
-
-        Raises:
-            UnsupportedError: a module's output is not softmax(scale Q K^T + mask) V.
-        """
-        errors = together([error for error, _ in self.pending]).tolist()
-        for times, (_, place) in zip(errors, self.pending, strict=True):
+        read = together([error for error, _ in self.errors]).tolist()
+        for times, (_, place) in zip(read, self.errors, strict=True):
             if not times <= 1:
                 refuse(times, *place)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 
 from headscope.errors import TraceError
-from headscope.live.genuine import from_library
+from headscope.live.genuine import switches_of
 from headscope.live.keeping.contents import Weights
 from headscope.live.keeping.projections import Output, rows_of_W_O
-from headscope.live.plan.stacks import is_adapter
 
 if TYPE_CHECKING:
     from headscope.live.calls import Forward
@@ -140,21 +139,8 @@ class CapturedModel:
     def switched(self) -> str:
         """The reason why the model may compute something else now, with the same weights; empty if there is none."""
         called = self.called
-        same = called is None or self.switches_of(called.modules()) == self.switches
+        same = called is None or switches_of(called.modules()) == self.switches
         return "" if same else "the model has other hooks, or uses other adapters, than in the captured pass"
-
-    @staticmethod
-    def switches_of(modules: Iterable[nn.Module]) -> dict[int, tuple[Any, ...]]:
-        """Hooks of others and adapters of peft that decide what each module computes, by its id."""
-        found: dict[int, tuple[Any, ...]] = {}
-        for module in modules:
-            hooks = {**module._forward_pre_hooks, **module._forward_hooks}.items()
-            used = (module.disable_adapters, *module.active_adapters) if is_adapter(module) else ()  # type: ignore[misc]
-            found[id(module)] = (
-                *used,
-                *(key for key, hook in hooks if isinstance(key, int) and not from_library(hook)),
-            )
-        return found
 
     def late_output(self, name: str, last_hidden_state: np.ndarray, prompt: int = 0) -> Named | None:
         """Return None: a live model's outputs are those that it returned."""

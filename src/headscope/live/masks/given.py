@@ -88,8 +88,8 @@ def used_keys(mask: torch.Tensor | Cells, queries: int, kept: str | None = None)
         UnsupportedError: padding that is kept, or is all that a row has, looks at unused slots.
     """
     blocks = [mask] if isinstance(mask, torch.Tensor) else (block for _, block in mask.blocks())
-    last, looked_at, blind = (max(ends) for ends in zip(*(_last_seen(block, queries) for block in blocks), strict=True))
-    blind = blind and isinstance(mask, torch.Tensor)  # a block has only some queries of a row
+    last, looked_at = (max(ends) for ends in zip(*(_last_seen(block, queries) for block in blocks), strict=True))
+    blind = isinstance(mask, torch.Tensor) and _has_blind_row(mask)
     if blind or (kept is not None and looked_at != last >= 0):
         raise UnsupportedError(
             "padding looks at all slots of a static cache alike, at unused ones, too",
@@ -100,22 +100,26 @@ def used_keys(mask: torch.Tensor | Cells, queries: int, kept: str | None = None)
     return max(queries, last + 1 if last >= 0 else mask.shape[-1])
 
 
-def _last_seen(mask: torch.Tensor, queries: int) -> tuple[int, int, bool]:
-    """The last key that a query sees, -1 if none sees any; the last one that padding sees, if it is a later one.
-
-    And True if a mask of numbers hides every key from a whole row of the batch, and the last ones from others.
-    """
+def _last_seen(mask: torch.Tensor, queries: int) -> tuple[int, int]:
+    """The last key that a query sees, -1 if none sees any; and the last one that a query or padding sees."""
     if mask.dtype == torch.bool:
-        return *(_last(mask),) * 2, False
+        return (_last(mask),) * 2
     seen = mask > torch.finfo(mask.dtype).min
-    last, some = _last(seen), seen.any(-1, keepdim=True)
+    some = seen.any(-1, keepdim=True)
     hidden = shifted = ~some
     if mask.shape[-2] == queries:
-        used = max(queries, last + 1)
+        used = max(queries, _last(seen) + 1)
         unseen = ~seen.any(-2)[..., used - queries : used, None]
         shifted = hidden & ~(unseen & some.flip(-2).cummax(-2)[0].flip(-2))
-    blind = not bool(some.flatten(1).any(1).all()) and 0 <= last < mask.shape[-1] - 1
-    return _last(seen | shifted), _last(seen | hidden), blind
+    return _last(seen | shifted), _last(seen | hidden)
+
+
+def _has_blind_row(mask: torch.Tensor) -> bool:
+    """Return True if a mask of numbers hides every key from a row of the batch, and only the last ones from others."""
+    if mask.dtype == torch.bool:
+        return False
+    seen = mask > torch.finfo(mask.dtype).min
+    return 0 <= _last(seen) < mask.shape[-1] - 1 and not bool(seen.flatten(1).any(1).all())
 
 
 def _last(seen: torch.Tensor) -> int:

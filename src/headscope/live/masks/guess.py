@@ -16,6 +16,7 @@ row. A row that is far below 0 as a whole belongs to a padding query, or to an o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -275,41 +276,31 @@ def _alike(parts: Iterable[torch.Tensor]) -> bool:
 
 
 def rule_of(levels: Levels, queries: int, keys: int, tokens: slice | None) -> tuple[Mask, Terms]:
-    """The rule of one row of the batch, or its mask as a dense bias if no rule fits; and what it adds by key."""
+    """The rule of one row of the batch, or its mask as a dense bias if no rule fits; and what it adds by key.
+
+    Models that add ALiBi to their causal mask pass a mask with a number for each key.
+    """
     heads, rows, _ = levels.mask.shape
     padding = levels.padding(tokens) if tokens is not None and rows > 1 else None
     real = levels.seen(None if padding is None else ~padding)
-    if heads > 1 or levels.has_numbers(padding):
-        return _numeric(levels, real, queries, keys, tokens)
-    if rows == 1:
-        return Mask(keys=real), NO_TERMS
-    rule = _guess(levels, real, queries, keys, tokens)
-    if rule is None:
-        return Mask(keys=None if real.all() else real, bias=levels.bias()), NO_TERMS
-    return rule, NO_TERMS
+    shown = Mask(keys=None if real.all() else real)
+    plain = heads == 1 and not levels.has_numbers(padding)
+    rule = None
+    if plain or _alike(map(levels.allowed, levels.blocks())):
+        rule = shown if rows == 1 else _guess(levels, real, queries, keys, tokens)
+    terms = NO_TERMS if plain else None
+    if rule is not None and not plain:
+        kept = torch.ones(rows, dtype=torch.bool)
+        if tokens is not None and rows > 1:
+            kept = torch.from_numpy(span(real)[tokens])
 
+        def compared(rows: slice) -> torch.Tensor:
+            return levels.allowed(rows)[:1] & kept[rows].to(levels.mask.device)[None, :, None]
 
-def _numeric(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: slice | None) -> tuple[Mask, Terms]:
-    """A mask with numbers, or one that differs between heads: a rule and a number for each key, or a dense bias.
-
-    Models that add ALiBi to their causal mask pass such a mask.
-    """
-    alike = _alike(map(levels.allowed, levels.blocks()))
-    rows, rule = levels.mask.shape[1], None
-    kept = torch.ones(rows, dtype=torch.bool)
-    if levels.top is not None and alike and rows == 1:
-        rule = Mask(keys=None if real.all() else real)
-    elif levels.top is not None and alike:
-        rule = _guess(levels, real, queries, keys, tokens)
-        kept = kept if tokens is None else torch.from_numpy(span(real)[tokens])
-
-    def compared(rows: slice) -> torch.Tensor:
-        return levels.allowed(rows)[:1] & kept[rows].to(levels.mask.device)[None, :, None]
-
-    terms = None if rule is None else terms_of(levels.mask, queries, compared)
-    if rule is not None and terms is not None:
-        return rule, terms
-    return Mask(keys=None if real.all() else real, bias=levels.bias().expand(-1, queries, -1)), NO_TERMS
+        terms = terms_of(levels.mask, queries, compared)
+    if rule is None or terms is None:
+        return replace(shown, bias=levels.bias().expand(-1, queries, -1)), NO_TERMS
+    return rule, terms
 
 
 def _guess(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: slice | None) -> Mask | None:

@@ -48,7 +48,7 @@ class _Following(threading.local):
 
     forward: Forward | None = None
     follower: Follower | None = None
-    run: BlockRun | None = None
+    run: _BlockRun | None = None
 
 
 STATE = _Following()
@@ -139,7 +139,7 @@ CONSTANTS = (bool, int, float, str, torch.dtype, type(None))
 
 
 @dataclass(eq=False)
-class BlockRun:
+class _BlockRun:
     """A block that is running.
 
     Attributes:
@@ -202,7 +202,7 @@ Blocks = dict[nn.Module, list[nn.Module]]
 """Each block of a model with its modules, itself first."""
 
 
-def begin_block(blocks: Blocks, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+def begin_block(blocks: Blocks, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Note that a block begins to run, and don't follow its operators if they are known (a forward pre-hook)."""
     follower = STATE.follower
     if follower is None or follower.replace is not None or STATE.run is not None or not followed():
@@ -219,16 +219,16 @@ def begin_block(blocks: Blocks, module: nn.Module, args: tuple[Any, ...], kwargs
         key = settings, *(_key(x, follower, inputs) for x in (args, kwargs))
     except LookupError:
         return
-    cached = any(hasattr(x, "get_seq_length") for x in (*args, *(kwargs or {}).values()))
+    cached = any(hasattr(x, "get_seq_length") for x in (*args, *kwargs.values()))
     known = follower.memory.blocks.get(key)
-    STATE.run = BlockRun(module, key, inputs, len(follower.lookups), follower.valued, known, cached)
+    STATE.run = _BlockRun(module, key, inputs, len(follower.lookups), follower.valued, known, cached)
     follower.valued = False
     follow(known is None)
 
 
-def end_block(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
+def end_block(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
     """Note that a block has run (a forward hook)."""
-    run, follower, output = STATE.run, STATE.follower, keywords_and_output[-1]
+    run, follower = STATE.run, STATE.follower
     if run is None or run.module is not module or follower is None:
         return
     STATE.run = None

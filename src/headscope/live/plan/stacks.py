@@ -62,6 +62,10 @@ class Stack:
         return self.name if not self.call else self.name.removesuffix(f".{self.call + 1}")
 
 
+NOWHERE = Stack("", "", False)
+"""The stack of a call whose place isn't known yet."""
+
+
 @dataclass(frozen=True)
 class Place:
     """The place of a call in the model.
@@ -89,6 +93,7 @@ class Plan:
         known: module id -> name, for all modules.
         paths: module id -> name, for attention modules.
         stacks: module id -> stack, for attention modules.
+        names: the stacks' names in the model's order, followed by those discovered while it ran.
         opaque: ids of modules that, judging by their code, compute attention that capture cannot see: any softmax they
             run is attention.
         homes: module id -> id of the transformer that the attention module is part of, if it is part of one; each call
@@ -110,13 +115,13 @@ class Plan:
         self.known = {id(module): path for path, module in modules}
         self.paths: dict[int, str] = {}
         self.stacks: dict[int, Stack] = {}
+        self.names: tuple[str, ...] = ()
         self.homes: dict[int, int] = {}
         self.layers: dict[int, int] = {}
         may_read = (is_linear, _has_numbers, is_adapter)
         self.readers = {id(module): path for path, module in modules if any(reads(module) for reads in may_read)}
         self._numbers: dict[int, int] = {}
         self._of_lists: dict[str, int] = {}
-        self._names: list[str] = []
         self._transformers = {id(transformer) for transformer in transformers}
         members: dict[str, list[tuple[str, nn.Module]]] = {}
         for path, module in modules:
@@ -133,11 +138,6 @@ class Plan:
     @cached_property
     def _by_name(self) -> dict[str, nn.Module]:
         return dict(self.modules)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The stacks' names in the model's order, followed by those discovered while it ran."""
-        return tuple(self._names)
 
     def number(self, module: nn.Module) -> int:
         """The layer number of an attention module, as the model counts.
@@ -186,7 +186,7 @@ class Plan:
         stack = next((known for known in self.stacks.values() if known.pattern == pattern), None)
         if stack is None:
             name = _names([*{known.pattern for known in self.stacks.values()}, pattern])[pattern]
-            name = pattern if name in self._names else name
+            name = pattern if name in self.names else name
             alike = [(path, member) for path, member in self.modules if type(member) is type(module)]
             alike = [(path, member) for path, member in alike if _pattern_of(path, self._by_name) == pattern]
             self._add(Stack(pattern, name, _is_cross(pattern)), alike)
@@ -226,12 +226,12 @@ class Plan:
     def part(self, stack: Stack, call: int) -> Stack:
         """The stack of one of a layer's calls of attention after the first: `stack.2` for call 1, …."""
         part = replace(stack, name=f"{stack.name}.{call + 1}", call=call)
-        if part.name not in self._names:
-            self._names.append(part.name)
+        if part.name not in self.names:
+            self.names += (part.name,)
         return part
 
     def _add(self, stack: Stack, members: list[tuple[str, nn.Module]]) -> None:
-        self._names.append(stack.name)
+        self.names += (stack.name,)
         for path, module in members:
             self._enter(stack, path, module)
         # Include modules that only look like attention: discovering one later must not change the others' numbers.

@@ -45,13 +45,12 @@ RUNS: dict[tuple[int, int], list[Run]] = {}
 _signature = cache(inspect.signature)
 
 
-def observe_call(module: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
+def observe_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
     """Observe a call (a forward hook): deliver it to the sessions that record it, and silence heads in its output."""
     runs = RUNS.pop(of_thread(module), [])
-    if len(keywords_and_output) < 2 or not covering(module):
+    if not covering(module):
         return None  # the last capture, in another thread, closed while this call ran
     refuse_transforms(module)
-    kwargs, output = keywords_and_output
     reader = reader_of(type(module))
     assert reader is not None
     signature = _signature(type(module).forward)
@@ -147,26 +146,28 @@ def _observed(
         )
     heads, d_value = reading.q.shape[1], reading.v.shape[-1]
     joined = output[0] if projected is None else projected[1]
-    context = joined.view(len(reading.q), queries, heads, d_value)
+    context = joined.view(len(reading.q), queries, heads, d_value).transpose(1, 2)
     returned = output[1] if len(output) > 1 else None
-    settings = {"scaling": reading.scale, "same_tokens": False if reading.cross else None}
-    tensors, contexts = (reading.q.detach(), reading.k.detach(), reading.v.detach()), (context.detach(),) * 2
+    q, k, v, contexts = (x.detach() for x in (reading.q, reading.k, reading.v, context))
     ran = Ran(
-        type(module).__name__,
         module,
-        *tensors,
-        reading.mask,
-        keys,
-        {**settings, "dropout": dropout_of(module, reader.dropouts)},
-        *contexts,
-        returned.detach() if isinstance(returned, torch.Tensor) else None,
-        fused=False,
-        dtype=reading.q.dtype,
-        proven=is_unchanged(module) and undisturbed(reading.q, reading.k, reading.v),
+        *(q, k, v, contexts),
+        weights=returned.detach() if isinstance(returned, torch.Tensor) else None,
+        layer_terms=reading.terms,
         unfused=True,
+        proven=is_unchanged(module) and undisturbed(q, k, v),
         silenced={head: name_of(way) for head, way in silenced.items()},
-        terms=reading.terms,
         stage=reading.stage,
+        name=type(module).__name__,
+        raw=reading.mask,
+        keys=keys,
+        kwargs={
+            "scaling": reading.scale,
+            "same_tokens": False if reading.cross else None,
+            "dropout": dropout_of(module, reader.dropouts),
+        },
+        returned=contexts,
+        dtype=q.dtype,
     )
     call, result = deliver_read(ran, seats), output
     if call is not None:
@@ -176,7 +177,7 @@ def _observed(
                 where=path,
                 advice="run the model in torch.no_grad(), or silence the head: zero or mean",
             )
-        result = _silenced_output(projected, output, context.transpose(1, 2), silenced, call)
+        result = _silenced_output(projected, output, context, silenced, call)
     for session, forward, place, _ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
@@ -200,13 +201,13 @@ def _silenced_output(
         return (output[0] + (after - before), *output[1:])
 
 
-def _begin(attention: nn.Module, args: tuple[Any, ...]) -> None:
+def _begin(attention: nn.Module, *given: Any) -> None:
     RUNS[of_thread(attention)] = []
 
 
-def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], *keywords_and_output: Any) -> None:
-    if (runs := RUNS.get(of_thread(attention))) is not None and args and len(keywords_and_output) > 1:
-        runs.append((part, args[0], keywords_and_output[1], keywords_and_output[0]))
+def _keep_run(attention: nn.Module, part: nn.Module, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
+    if (runs := RUNS.get(of_thread(attention))) is not None and args:
+        runs.append((part, args[0], output, kwargs))
 
 
 def _hook(module: nn.Module) -> Callable[[], None]:
@@ -214,10 +215,10 @@ def _hook(module: nn.Module) -> Callable[[], None]:
     assert reader is not None
     hooks = Hooks()
     hooks.before(module, _begin)
-    hooks.after(module, observe_call, keywords=True)
+    hooks.after(module, observe_call)
     for name, part in module.named_children():
         if name == reader.projection or isinstance(part, nn.Linear):
-            hooks.after(part, partial(_keep_run, module), keywords=True)
+            hooks.after(part, partial(_keep_run, module))
     return hooks.remove
 
 

@@ -29,7 +29,7 @@ class Missed:
         others: sizes of its other dimensions.
         factors: batch, rows, inner size and columns of a matrix product; empty for others.
         certain: True if it is attention regardless of its sizes.
-        reason: why it was not read, if that is known: nested, parts, thread.
+        reason: why it was not read, if that is known: heads, nested, parts, thread.
     """
 
     module: int

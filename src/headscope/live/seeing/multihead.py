@@ -88,18 +88,15 @@ READ: dict[tuple[int, int], Read] = {}
 """The calls that were read: see `of_thread`."""
 
 
-def _after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], *keywords_and_output: Any) -> Any:
+def _after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
     """Note a call's tokens; if it returns weights, run it again to read it or to silence heads (a forward hook).
 
     Raises:
         UnsupportedError: the call can't be read, or its output isn't what its contexts are projected to.
     """
-    if len(keywords_and_output) < 2:
-        return None  # the last capture, in another thread, closed while this call ran
     if type(mha).forward.__code__ is not FORWARD:
         READ.pop(of_thread(mha), None)
         return None  # a class of somebody's own, which may be given and return anything
-    kwargs, output = keywords_and_output
     given: dict[str, Any] = {"need_weights": True, **dict(zip(NAMES, args, strict=False)), **kwargs}
     axes = (0, 1, -1) if given["query"].dim() == 3 else (0, -1)
     following.attended(output[0], given["query"], axes)
@@ -214,8 +211,8 @@ def _refuse_nested(mha: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _hook(mha: nn.Module) -> Callable[[], None]:
     hooks = Hooks()
-    hooks.before(mha, _refuse_nested, keywords=True)
-    hooks.after(mha, _after_call, keywords=True)
+    hooks.before(mha, _refuse_nested)
+    hooks.after(mha, _after_call)
 
     def undo() -> None:
         hooks.remove()

@@ -19,7 +19,7 @@ from headscope.attention.precision import exact_products, rounding_of
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.checkpoint.weights_elsewhere import is_wrapped
 from headscope.errors import InputError, UnsupportedError
-from headscope.live.calls import Call
+from headscope.live.calls import UNREAD, Call
 from headscope.live.checking import refuse_altered
 from headscope.live.genuine import undisturbed
 from headscope.live.keeping.projections import Awaited, mark_of
@@ -92,12 +92,13 @@ def run_observed(
             notes.attended = partial(inner.read, notes)
         result = run()
     with torch.no_grad():
-        ran = None if inner is None else inner.ran_with(result[0].detach())
+        ran = None if inner is None else inner.ran_with(result[0].detach().transpose(1, 2))
         if ran is not None:
             for seat in recorders:
                 seat.forward.changed_inside = name
         else:
-            ran = _ran(name, module, tensors, mask, settings, result[0], notes, proven, _weights(result), not proven)
+            context, weights = result[0].transpose(1, 2), _weights(result)
+            ran = _ran(name, module, tensors, mask, settings, context, notes, proven, weights, not proven)
         if silenced:
             ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
         ran = ran if reader is None else _masked(ran, reader)
@@ -105,11 +106,11 @@ def run_observed(
         _deliver(ran, whole, mark)
     if silenced:
         call = _call_to_silence(ran, seats)
-        keys = ran.key[:, :, : ran.used]
-        call = replace(call, q=ran.query, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : ran.used])
+        keys = ran.k[:, :, : ran.used]
+        call = replace(call, q=ran.q, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : ran.used])
         changed = silence(result[0].transpose(1, 2), silenced, call)
         result = (changed.transpose(1, 2).contiguous(), *result[1:])
-        ran, mark = replace(ran, returned=result[0].detach()), None
+        ran, mark = replace(ran, returned=changed.detach()), None
     for each in held:
         each.add(ran, _deliver)
     for _, forward, place, _ in recorders:
@@ -130,14 +131,22 @@ def _ran(
     unfused: bool = False,
 ) -> Ran:
     """A call, as its arguments, its contexts and the kernels that ran in it tell."""
-    query, key, value = (x.detach() for x in tensors)
-    context = context.detach()
-    raw, keys = raw_mask(name, module, query, key, mask, kwargs)
-    fused = notes is not None and notes.lse(max(len(query), len(key)), *query.shape[1:3]) is not None
-    dtype = (notes.dtype if notes else None) or product_dtype(name, module, query)
-    tensors, terms = (query, key, value), _layer_terms(kwargs)
+    q, k, v, context = (x.detach() for x in (*tensors, context))
+    raw, keys = raw_mask(name, module, q, k, mask, kwargs)
     return Ran(
-        name, module, *tensors, raw, keys, kwargs, context, context, weights, fused, dtype, proven, unfused, terms=terms
+        module,
+        *(q, k, v, context),
+        fused=notes is not None and notes.lse(max(len(q), len(k)), *q.shape[1:3]) is not None,
+        weights=weights,
+        layer_terms=_layer_terms(kwargs),
+        unfused=unfused,
+        proven=proven,
+        name=name,
+        raw=raw,
+        keys=keys,
+        kwargs=kwargs,
+        returned=context,
+        dtype=(notes.dtype if notes else None) or product_dtype(name, module, q),
     )
 
 
@@ -153,8 +162,8 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
         UnsupportedError: the values that the operator in it was given are others, so their gradient is unknown.
     """
     if not torch.is_grad_enabled() or not value.requires_grad:
-        return ran.value
-    if not torch.equal(ran.value, value.detach()):
+        return ran.v
+    if not torch.equal(ran.v, value.detach()):
         raise UnsupportedError(
             f"{ran.name} changes the values before it attends, so gradients under another map are unknown",
             where=where,
@@ -195,15 +204,14 @@ def _call_to_silence(ran: Ran, seats: list[Seat]) -> Call:
 
 
 def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> list[Call]:
-    """The call as each of these seats sees it: with its stack and layer."""
-    assert ran.rules is not None
-    batch = max(len(ran.query), len(ran.key))
-    q = _read(ran.query, ran.query.shape[2], ran.dtype, batch)
-    k, v = (_read(x, ran.used, ran.dtype, batch) for x in (ran.key, ran.value))
+    """The call as each of these seats sees it: with its stack and layer, and tensors as they were multiplied."""
+    batch = max(len(ran.q), len(ran.k))
+    q = _read(ran.q, ran.q.shape[2], ran.dtype, batch)
+    k, v = (_read(x, ran.used, ran.dtype, batch) for x in (ran.k, ran.v))
     stage, rounded = ran.stage or stage_of(ran.module, ran.scale, q.shape[-1]), rounding_of(q)
     return [
-        Call(
-            module=ran.module,
+        replace(
+            ran,
             path=path or session.plan.paths[id(ran.module)],
             stack=place.stack,
             layer=place.layer,
@@ -211,19 +219,9 @@ def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> lis
             q=q,
             k=k,
             v=v,
-            context=ran.context.transpose(1, 2),
-            scale=ran.scale,
-            rules=ran.rules,
             stage=stage,
-            own=ran.own,
-            fused=ran.fused,
-            weights=ran.weights,
             extra_keys=ran.kwargs.get("extra_keys", ()),
-            silenced=ran.silenced,
             dropout=float(ran.kwargs.get("dropout") or 0.0),
-            layer_terms=ran.terms,
-            unfused=ran.unfused,
-            proven=ran.proven,
             mark=mark,
             rounded=rounded,
             beside=None if ran.own else forward.own.get((place.turn, batch, q.shape[2])),
@@ -261,10 +259,9 @@ class _Inner:
         mask = with_four_axes(given.get("attn_mask"), False, key.shape[2])
         with torch.no_grad():
             tensors = (query, *map(_unrepeated, (key, value), self.given))
-            context = result.transpose(1, 2)
-            ran = _ran(SDPA_NAME, self.module, tensors, mask, settings_of(given), context, notes, proven)
+            ran = _ran(SDPA_NAME, self.module, tensors, mask, settings_of(given), result, notes, proven)
             ran = (ran if self.seat is None else _masked(ran, self.seat)).kept(mask=self.copies_mask)
-            self.calls[0] = replace(ran, key=ran.key.clone(), value=ran.value.clone())
+            self.calls[0] = replace(ran, k=ran.k.clone(), v=ran.v.clone())
 
     def ran_with(self, context: torch.Tensor) -> Ran | None:
         """The only call, if the function returns its contexts as they are, to the bit."""
@@ -322,13 +319,13 @@ def _layer_terms(kwargs: dict[str, Any]) -> Terms:
 
 def _masked(ran: Ran, seat: Seat) -> Ran:
     """A call with its mask and its scale, read from its arguments unless they have been."""
-    if ran.rules is not None:
+    if ran.rules is not UNREAD:
         return ran
-    query, key, raw, keys = ran.query, ran.key, ran.raw, ran.keys
+    query, key, raw, keys = ran.q, ran.k, ran.raw, ran.keys
     if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
         raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
     batch, queries = max(len(query), len(key)), query.shape[2]
-    same_tokens, first = ran.kwargs.get("same_tokens"), ran.kwargs.get("first", 0)
+    same_tokens, first = ran.kwargs.get("same_tokens"), 0
     if same_tokens is None:
         cross = seat.place.stack.cross
         if not cross and queries < keys:

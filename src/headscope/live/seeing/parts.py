@@ -9,7 +9,7 @@ together. Otherwise they are reported as attention that was not recorded, as are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from headscope.attention.patterns import name_of
-from headscope.attention.terms import NO_TERMS, Terms
 from headscope.errors import UnsupportedError
+from headscope.live.calls import UNREAD, Call
 from headscope.live.keeping.projections import Awaited, Output
-from headscope.live.masks.analyst import RawMask, Rules
+from headscope.live.masks.analyst import RawMask
 from headscope.live.masks.cells import Cells
 from headscope.live.masks.chunks import compact, copied, joined_masks
 from headscope.live.names.axes import in_common
@@ -40,10 +40,7 @@ if TYPE_CHECKING:
 
 
 ROWS, HEADS, TOKENS = range(3)
-"""The axes of queries, keys and values along which parts may lie."""
-
-OF_CONTEXTS = {ROWS: 0, HEADS: 2, TOKENS: 1}
-"""The same axes of contexts, (batch, queries, heads, d_value)."""
+"""The axes of queries, keys, values and contexts along which parts may lie."""
 
 WHERE = {ROWS: " over rows of the batch", HEADS: " over heads", TOKENS: " at unknown positions"}
 """Words for calls that are not put together, by the axis along which they lie side by side."""
@@ -52,59 +49,33 @@ SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
 """Arguments that all parts of one call have in common."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ran:
-    """A call of an attention function that ran.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ran(Call):
+    """A call of an attention function that ran, before it has its place, and what its mask tells.
+
+    Queries, keys and values are the function's arguments; `stage` is empty if the module's class tells.
 
     Attributes:
         name: the name under which transformers' interface knows the function.
-        module: the module that called it.
-        query, key, value: (batch, heads, tokens, width), the arguments.
         raw: the mask.
         keys: number of keys that the call uses, counted from the first.
+        used: number of those that the mask leaves, once it is read.
         kwargs: the other arguments by name.
-        context: (batch, queries, heads, d_value), the result.
-        returned: the result as the module got it, which differs in the heads that are silenced.
-        weights: (batch, heads, queries, keys), if the function returned them.
-        fused: True if one fused kernel computed the result.
+        returned: the contexts as the module got them, which differ in the heads that are silenced.
         dtype: precision in which queries and keys were multiplied.
-        proven: True if a library's own code computed the result from these tensors alone.
-        unfused: True if scores and weights may have been computed step by step.
-        silenced: the heads that are silenced: head -> name of the way.
-        terms: the layer's own score terms.
-        stage: what queries and keys are; empty if the module's class tells.
         extents: where keys and values were.
         followed: the numbers of the queries' and the keys' tokens.
-        rules: the mask's rule for each row of the batch; None until the mask is read, with what follows.
-        used: number of keys that the mask leaves, counted from the first.
-        scale: factor of q . k.
-        own: True if the queries are tokens among the keys.
     """
 
     name: str
-    module: nn.Module
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
     raw: RawMask
     keys: int
+    used: int = 0
     kwargs: dict[str, Any]
-    context: torch.Tensor
     returned: torch.Tensor
-    weights: torch.Tensor | None
-    fused: bool
     dtype: torch.dtype
-    proven: bool
-    unfused: bool
-    silenced: Mapping[int, str] = field(default_factory=dict)
-    terms: Terms = NO_TERMS
-    stage: str = ""
     extents: tuple[Extent, ...] = ()
     followed: Followed = (None, None)
-    rules: Rules | None = None
-    used: int = 0
-    scale: float = 1.0
-    own: bool = False
 
     def kept(self, *, mask: bool = True) -> Ran:
         """The same call, with copies of all tensors but keys and values: the module may change its own.
@@ -114,12 +85,10 @@ class Ran:
         """
         raw = self.raw
         if mask:
-            raw = replace(
-                raw, mask=compact(raw.mask, self.query.shape[2]), bias=copied(raw.bias), keys=copied(raw.keys)
-            )
+            raw = replace(raw, mask=compact(raw.mask, self.q.shape[2]), bias=copied(raw.bias), keys=copied(raw.keys))
         changes: dict[str, Any] = {"raw": raw}
-        changes |= {name: copied(getattr(self, name)) for name in ("query", "context", "returned", "weights")}
-        return replace(self, **changes, extents=self.extents or tuple(Extent.of(x) for x in (self.key, self.value)))
+        changes |= {name: copied(getattr(self, name)) for name in ("q", "context", "returned", "weights")}
+        return replace(self, **changes, extents=self.extents or tuple(map(Extent.of, (self.k, self.v))))
 
     def unfolded(self, rows: int, *, heads_first: bool) -> Ran:
         """The same call, whose first axis has the heads of each row, one after another, or the rows of each head."""
@@ -134,10 +103,8 @@ class Ran:
             return x.swapaxes(0, 1) if heads_first else x
 
         changes: dict[str, Any] = {"raw": self.raw.changed(apart, rows, heads_first)}
-        changes |= {name: apart(getattr(self, name)) for name in ("query", "key", "value", "weights")}
-        for name in ("context", "returned"):
-            changes[name] = apart(getattr(self, name).transpose(1, 2)).transpose(1, 2)
-        whole = [None if x is None else np.broadcast_to(x, (len(self.query), x.shape[1])) for x in self.followed]
+        changes |= {name: apart(getattr(self, name)) for name in ("q", "k", "v", "weights", "context", "returned")}
+        whole = [None if x is None else np.broadcast_to(x, (len(self.q), x.shape[1])) for x in self.followed]
         changes["followed"] = tuple(
             None if x is None else in_common([*apart(x[:, None]).swapaxes(0, 1)]) for x in whole
         )
@@ -159,24 +126,23 @@ def joined(parts: list[Ran], axis: int) -> Ran | None:
         axis: TOKENS, or HEADS if each is a module.
     """
     first = parts[0]
-    shared = axis == TOKENS and all(_same(part.key, first.key) and _same(part.value, first.value) for part in parts)
+    shared = axis == TOKENS and all(_same(part.k, first.k) and _same(part.v, first.v) for part in parts)
     split = axis == TOKENS and not shared
-    query = _beside(parts, "query", axis)
-    key, value = (getattr(first, name) if shared else _beside(parts, name, axis) for name in ("key", "value"))
-    context, returned = (_beside(parts, name, OF_CONTEXTS[axis]) for name in ("context", "returned"))
-    if not _alike(parts) or query is None or key is None or value is None or context is None or returned is None:
+    q, context, returned = (_beside(parts, name, axis) for name in ("q", "context", "returned"))
+    k, v = (getattr(first, name) if shared else _beside(parts, name, axis) for name in ("k", "v"))
+    if not _alike(parts) or q is None or k is None or v is None or context is None or returned is None:
         return None
     if split and not _are_split(parts):
         return None
     weights = [part.weights for part in parts if part.weights is not None]
-    masks = [(part.raw, (*part.query.shape[:3], part.keys)) for part in parts]
+    masks = [(part.raw, (*part.q.shape[:3], part.keys)) for part in parts]
     return replace(
         first,
-        query=query,
-        key=key,
-        value=value,
-        raw=joined_masks(masks, [axis, 3] if split else [axis], key.shape[2], query),
-        keys=key.shape[2],
+        q=q,
+        k=k,
+        v=v,
+        raw=joined_masks(masks, [axis, 3] if split else [axis], k.shape[2], q),
+        keys=k.shape[2],
         context=context,
         returned=returned,
         fused=all(part.fused for part in parts),
@@ -199,8 +165,8 @@ def _alike(parts: list[Ran]) -> bool:
 
 
 def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
-    """Return True if `x` is (batch, queries, heads, d_value) with the heads side by side, bit for bit."""
-    flat = whole.flatten(2)
+    """Return True if `x` has the contexts (batch, heads, queries, d_value) with the heads side by side, bit for bit."""
+    flat = whole.transpose(1, 2).flatten(2)
     if x.dim() < 2 or x.numel() != flat.numel() or x.shape[-1] != flat.shape[-1]:
         return False
     x, (rows, tokens, width) = x.detach(), flat.shape
@@ -213,7 +179,7 @@ def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
 
 def _are_split(parts: list[Ran]) -> bool:
     """Return True if keys and values of each call are, in one tensor of them, where its queries are among all."""
-    starts = list(accumulate((part.query.shape[2] for part in parts), initial=0))
+    starts = list(accumulate((part.q.shape[2] for part in parts), initial=0))
     for extents in zip(*(part.extents for part in parts), strict=True):
         first = extents[0]
         for extent, start, stop in zip(extents, starts, starts[1:], strict=False):
@@ -231,8 +197,8 @@ def _joined_tokens(parts: list[Ran], side: int, *, apart: bool) -> np.ndarray:
     """The numbers of several calls' queries (0) or keys (1), side by side if each has its own; -1 if not known."""
     tables = []
     for part in parts:
-        numbers, tokens = part.followed[side], (part.query, part.key)[side].shape[2]
-        tables.append(np.broadcast_to(NOTHING if numbers is None else numbers, (len(part.query), tokens)))
+        numbers, tokens = part.followed[side], (part.q, part.k)[side].shape[2]
+        tables.append(np.broadcast_to(NOTHING if numbers is None else numbers, (len(part.q), tokens)))
     return np.concatenate(tables, 1) if apart else in_common(tables)
 
 
@@ -320,12 +286,12 @@ class Held:
         Raises:
             UnsupportedError: heads are silenced, and it matters which part this is.
         """
-        if self.calls > 1 and self._silences and (ran.query.shape[1] == 1 or self._silences != {"zero"}):
+        if self.calls > 1 and self._silences and (ran.q.shape[1] == 1 or self._silences != {"zero"}):
             self._refuse_silencing()
-        if not is_plain(ran.query):
+        if not is_plain(ran.q):
             return  # heads are silenced in a transform of torch.func; nothing is recorded there
-        ran = replace(ran.kept(), followed=self.followed, rules=None)
-        self.parts.append(replace(ran, key=self._shared("key", ran.key), value=self._shared("value", ran.value)))
+        ran = replace(ran.kept(), followed=self.followed, rules=UNREAD)
+        self.parts.append(replace(ran, k=self._shared("k", ran.k), v=self._shared("v", ran.v)))
         self.deliver = deliver
 
     def _shared(self, name: str, x: torch.Tensor) -> torch.Tensor:
@@ -336,7 +302,7 @@ class Held:
     def prove(self, x: torch.Tensor) -> None:
         """Deliver the calls as one if `x`, which a module reads, proves their places along the tokens."""
         self.read = True
-        if len(self.parts) < 2 and not (self.parts and self.parts[0].query.shape[1] == 1):
+        if len(self.parts) < 2 and not (self.parts and self.parts[0].q.shape[1] == 1):
             return
         if x.numel() != sum(part.returned.numel() for part in self.parts):
             return
@@ -345,9 +311,9 @@ class Held:
         proven = [
             (axis, parts)
             for axis, parts in self._arrangements()
-            if (returned := _beside(parts, "returned", OF_CONTEXTS[axis])) is not None
+            if (returned := _beside(parts, "returned", axis)) is not None
             and _is_in(returned, x)
-            and (not known or forward.is_whole(self.module, *returned.shape[:2]))
+            and (not known or forward.is_whole(self.module, len(returned), returned.shape[2]))
         ]
         if len(proven) != 1 or self.deliver is None:
             return
@@ -358,11 +324,11 @@ class Held:
         whole = parts[0] if len(parts) == 1 else joined(parts, axis)
         if whole is None:
             return
-        if self._silences and whole.query.shape[1] != self.parts[0].query.shape[1]:
+        if self._silences and whole.q.shape[1] != self.parts[0].q.shape[1]:
             self._refuse_silencing()
         forward.held, forward.followed[place] = None, whole.followed
         self.deliver(whole, [self.seat])
-        output = x.detach().reshape(whole.context.shape)
+        output = x.detach().reshape(whole.context.transpose(1, 2).shape)
         forward.awaited = Awaited.of(output, place)
 
     def settle(self) -> None:
@@ -371,43 +337,26 @@ class Held:
         if not self.parts or self.deliver is None:
             return
         if self.modules:
-            self._report_heads()
-            return
-        if len(self.parts) == 1 and not self._has_other_rows():
+            self._report(self.seat.path, f"in {len(self.modules)} modules side by side", "heads")
+        elif len(self.parts) == 1 and not self._has_other_rows():
             self.deliver(self.parts[0], [self.seat])
         elif len(self.parts) > 1 and self.along == TOKENS and self._are_whole():
             self.deliver(self.parts[0], [self.seat])
             for part in self.parts[1:]:
-                sizes = tuple(part.query.shape), tuple(part.key.shape)
+                sizes = tuple(part.q.shape), tuple(part.k.shape)
                 place = forward.progress.place(session.plan, self.module, sizes, False)
                 forward.followed[place] = part.followed
                 self.deliver(part, [self.seat._replace(place=place)])
         else:
-            if self._silences and self.parts[0].query.shape[1] == 1:
+            if self._silences and self.parts[0].q.shape[1] == 1:
                 self._refuse_silencing()
             how = f"in {self.calls} parts{WHERE[self.along]}" if self.calls > 1 else "over other rows than it was given"
-            name = f"{self.parts[0].name} {how}"
-            path = session.plan.paths[id(self.module)]
-            forward.missed[Missed(id(self.module), path, type(self.module).__name__, name, reason="parts")] = 1
+            self._report(session.plan.paths[id(self.module)], how, "parts")
 
-    def _report_heads(self) -> None:
-        """Report modules of one head each, which nothing shows to be the heads of one layer.
-
-        Raises:
-            UnsupportedError: the capture is strict.
-        """
-        path, kind = self.seat.path, type(self.module).__name__
-        name = f"{self.parts[0].name} in {len(self.modules)} modules side by side"
-        if self.seat.session.strict:
-            raise UnsupportedError(
-                f"{kind}: {len(self.modules)} of the {len(self.heads)} modules in {path} attend side by side, each "
-                "with one head, but no Linear reads the contexts of all of them joined in their order: whether they "
-                "are the heads of one layer is unknown",
-                where=path,
-                advice="join their outputs for one nn.Linear, proj(torch.cat([head(x) for head in heads], -1)), or "
-                "capture each module alone: hs.capture(model.get_submodule(name))",
-            )
-        self.seat.forward.missed[Missed(id(self.module), path, kind, name)] = 1
+    def _report(self, path: str, how: str, reason: str) -> None:
+        """Report the calls as attention that was not read."""
+        kind, name = type(self.module).__name__, f"{self.parts[0].name} {how}"
+        self.seat.forward.missed[Missed(id(self.module), path, kind, name, reason=reason)] = 1
 
     def _arrangements(self) -> list[tuple[int, list[Ran]]]:
         """The ways in which the calls may lie side by side: the axis, and the calls.
@@ -420,8 +369,8 @@ class Held:
                 return []
             return [(HEADS, sorted(parts, key=lambda part: self.heads.index(id(part.module))))]
         ways = [(axis, parts) for axis in (ROWS, HEADS, TOKENS)[: 1 if len(parts) == 1 else 3]]
-        if all(part.query.shape[1] == part.key.shape[1] == 1 and part.raw.keys is None for part in parts):
-            count, sizes = len(parts[0].query), self.seat.forward.sizes(self.module) if len(parts) == 1 else ()
+        if all(part.q.shape[1] == part.k.shape[1] == 1 and part.raw.keys is None for part in parts):
+            count, sizes = len(parts[0].q), self.seat.forward.sizes(self.module) if len(parts) == 1 else ()
             batches = {1, *(rows for size in sizes for rows in size if 0 < rows < count and count % rows == 0)}
             ways += [
                 (ROWS, [part.unfolded(rows, heads_first=first) for part in parts])
@@ -452,7 +401,7 @@ class Held:
 
     def _has_other_rows(self) -> bool:
         """Return True if the only call has some rows of its module's input; or, of one head, several for each."""
-        batch, queries, heads, _ = self.parts[0].context.shape
+        batch, heads, queries, _ = self.parts[0].context.shape
         sizes = [(size, size[0] * size[1]) for size in self.seat.forward.sizes(self.module)]
         return bool(sizes) and all(
             (batch not in size and batch * queries < count)
@@ -465,7 +414,7 @@ class Held:
         sizes = [part.context.shape for part in self.parts]
         return all(
             self.seat.forward.is_whole(self.module, batch, queries) and (heads > 1 or batch != self.calls)
-            for batch, queries, heads, _ in sizes
+            for batch, heads, queries, _ in sizes
         )
 
 

@@ -38,13 +38,18 @@ def observe(op: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     flexes = op.name() == FLEX_NAME
     traced = flexes and isinstance(args[0], FakeTensor)  # what PyTorch compiles from it may not come here
     if (op is SDPA or flexes) and running and not traced and _is_covered(running[0], args):
-        module, given = running[0], given_now(running[0])
-        seats = _seats(module, given, args, kwargs)
+        module, given, arguments = running[0], given_now(running[0]), sdpa_arguments(args, kwargs)
+        q, k = arguments["query"], arguments["key"]
+        if given is not None:
+            seats = register_call(module, *given, 1 if given[0].dim() == 3 else None, 0)
+        else:
+            one_head = q.dim() == 3 or q.shape[1] == 1
+            seats = register_call(module, q, k, 0, q.dim() - 2, may_be_part=True, one_head=one_head)
         if seats:
             _refuse_between(module, seats[0].session.plan.paths[id(module)])
             if flexes:
                 return _read_flex(run, seats, module, args, kwargs)
-            return _read(partial(run, *args, **kwargs), seats, module, given, sdpa_arguments(args, kwargs))
+            return _read(partial(run, *args, **kwargs), seats, module, given, arguments)
     for session, forward in RUNNING.forwards:
         missed = _missed(session, running, op, args, kwargs)
         if missed is not None:
@@ -100,15 +105,6 @@ def _is_covered(module: nn.Module, args: tuple[Any, ...]) -> bool:
         return False
     covered = [session.admit(module) for session, _ in RUNNING.forwards if id(module) in session.plan.known]
     return bool(covered) and all(covered)
-
-
-def _seats(module: nn.Module, given: Given | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Seat]:
-    """The sessions that read this call of scaled_dot_product_attention."""
-    if given is not None:
-        return register_call(module, *given, 1 if given[0].dim() == 3 else None, 0)
-    query, key = (sdpa_arguments(args, kwargs)[name] for name in SDPA_ARGUMENTS[:2])
-    one_head = query.dim() == 3 or query.shape[1] == 1
-    return register_call(module, query, key, 0, query.dim() - 2, may_be_part=True, one_head=one_head)
 
 
 def _read(run: Run, seats: list[Seat], module: nn.Module, given: Given | None, arguments: dict[str, Any]) -> Any:

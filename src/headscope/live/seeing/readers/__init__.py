@@ -11,7 +11,7 @@ from torch import nn
 
 from headscope.live.seeing.readers import deberta
 from headscope.live.seeing.readers.reading import Reader
-from headscope.live.seeing.readers.written_out import BLIP, BLOOM, FALCON, MPNET, MPT, ROFORMER, WRITTEN_OUT, XLM
+from headscope.live.seeing.readers.written_out import BLIP, BLOOM, FALCON, MPNET, MPT, WRITTEN_OUT, XLM
 
 READERS = {
     f"transformers.models.{name}": reader
@@ -30,7 +30,7 @@ READERS = {
         "mpnet.modeling_mpnet.MPNetSelfAttention": MPNET,
         "mpt.modeling_mpt.MptAttention": MPT,
         "rembert.modeling_rembert.RemBertSelfAttention": WRITTEN_OUT,
-        "roformer.modeling_roformer.RoFormerSelfAttention": ROFORMER,
+        "roformer.modeling_roformer.RoFormerSelfAttention": WRITTEN_OUT,
         "tapas.modeling_tapas.TapasSelfAttention": WRITTEN_OUT,
         "vilt.modeling_vilt.ViltSelfAttention": WRITTEN_OUT,
         "visual_bert.modeling_visual_bert.VisualBertSelfAttention": WRITTEN_OUT,

@@ -38,15 +38,16 @@ def read_mpnet(module: Any, arguments: Arguments, run: RunPart) -> Reading:
 MPNET = Reader(read_mpnet, projection="o")
 
 
-def read_written_out(module: Any, arguments: Arguments, run: RunPart, positions: Any = None) -> Reading:
+def read_written_out(module: Any, arguments: Arguments, run: RunPart) -> Reading:
     """Read a call of BERT's attention as it was published, with matrices: query, key, value, and a mask that is added.
 
-    With `positions`, RoFormer's, queries and keys (and values, with rotary_value) are rotated by them.
+    With RoFormer's positions, queries and keys (and values, with rotary_value) are rotated by them.
     """
     d_head, hidden, other = module.attention_head_size, arguments["hidden_states"], arguments.seen
     seen = hidden if other is None else other
     inputs = ((module.query, hidden), (module.key, seen), (module.value, seen))
     q, k, v = (heads_of(run(part, x), d_head) for part, x in inputs)
+    positions = arguments.get("sinusoidal_pos")
     rotated = other is None and positions is not None
     if rotated:
         values = (v,) if module.rotary_value else ()
@@ -82,14 +83,6 @@ def read_blip(module: Any, arguments: Arguments, run: RunPart) -> Reading:
 
 
 BLIP = Reader(read_blip, projection="projection")
-
-
-def read_roformer(module: Any, arguments: Arguments, run: RunPart) -> Reading:
-    """Read a call of RoFormerSelfAttention."""
-    return read_written_out(module, arguments, run, arguments["sinusoidal_pos"])
-
-
-ROFORMER = Reader(read_roformer)
 
 
 def read_bloom(module: Any, arguments: Arguments, run: RunPart) -> Reading:
