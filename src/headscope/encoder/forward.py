@@ -174,6 +174,10 @@ class Encoder(EncoderWeights):
             return x
         return self.norm(x.copy(), "layer.attention_input_norm", layer)
 
+    def feed_forward(self, x: Tokens, layer: int) -> Tokens:
+        """The layer's feed-forward network, each token alone."""
+        return np.array(_feed_forward(self, x, layer), order="C")
+
     def after_attention(self, summed: Tokens, layer: int) -> Tokens:
         """A layer's output from the sum of its input and its attention's output, which is overwritten."""
         return last_sum(self, *summands(self, summed, layer), layer)
