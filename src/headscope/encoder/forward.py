@@ -363,7 +363,7 @@ class Encoder(EncoderWeights):
         *,
         ablate: Mapping[tuple[int, int], Way] = NO_WAYS,
         hidden_states: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> list[Pass]:
         """Run all layers over a batch of texts.
 
@@ -371,7 +371,7 @@ class Encoder(EncoderWeights):
             sequences: the texts.
             ablate: the heads whose context is replaced, (layer, head), each with its way.
             hidden_states: True to keep the outputs of the embeddings and of every layer.
-            progress: called with the numbers of finished layers and of all.
+            progress: called with the number of finished layers.
 
         Raises:
             InputError: an id is beyond the vocabulary, or a text is longer than the position table.
@@ -400,7 +400,7 @@ class Encoder(EncoderWeights):
             for forward_pass, record in zip(passes, records, strict=True):
                 forward_pass.layers.append(record)
             if progress is not None:
-                progress(layer + 1, layers)
+                progress(layer + 1)
         x = self.after_layers(x)
         keep(x)
         for forward_pass, text in zip(passes, texts, strict=True):

@@ -336,11 +336,13 @@ def _run(
 ) -> list[Trace]:
     """Run the encoder over all inputs, in batches, and return their traces."""
     encoder = model.encoder if len(texts) <= FEW_TEXTS else model.encoder.for_many_texts
+    layers = model.anatomy.known().layers
+    layers_done = None if progress is None else lambda done: progress(done, layers)
     traces: list[Trace] = []
     silenced, swapped = recorded(ways)
     for batch in batches(texts, lambda text: len(text.encoded)):
         inputs = [as_input(text.encoded) for text in batch]
-        passes = encoder.forward(inputs, ablate=ways, hidden_states=hidden_states, progress=progress)
+        passes = encoder.forward(inputs, ablate=ways, hidden_states=hidden_states, progress=layers_done)
         for text, result in zip(batch, passes, strict=True):
             assert result.last is not None
             states = {"last_hidden_state": result.last}
