@@ -373,13 +373,12 @@ def silent(contexts: Float[np.ndarray, "*heads tokens d_head"], method: str) -> 
     return np.zeros_like(contexts)
 
 
-def split_heads(x: Float[Array, "tokens d_model"], heads: int) -> Float[Array, "heads tokens d_head"]:
-    """Split a fused projection into heads: (tokens, heads * d_head) to (heads, tokens, d_head)."""
-    tokens, width = x.shape
-    return x.reshape(tokens, heads, width // heads).swapaxes(0, 1)
+def split_heads(x: Float[Array, "*n tokens d_model"], heads: int) -> Float[Array, "*n heads tokens d_head"]:
+    """Split a fused projection into heads: (…, tokens, heads * d_head) to (…, heads, tokens, d_head)."""
+    return x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads).swapaxes(-2, -3)
 
 
-def join_heads(x: Float[Array, "heads tokens d_head"]) -> Float[Array, "tokens d_model"]:
-    """Concatenate heads, Concat(head_1 .. head_h): (heads, tokens, d_head) to (tokens, heads * d_head)."""
-    heads, tokens, width = x.shape
-    return x.swapaxes(0, 1).reshape(tokens, heads * width)
+def join_heads(x: Float[Array, "*n heads tokens d_head"]) -> Float[Array, "*n tokens d_model"]:
+    """Concatenate heads, Concat(head_1 .. head_h): (…, heads, tokens, d_head) to (…, tokens, heads * d_head)."""
+    *n, heads, tokens, width = x.shape
+    return x.swapaxes(-2, -3).reshape(*n, tokens, heads * width)

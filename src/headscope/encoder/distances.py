@@ -35,7 +35,7 @@ STORED = "rotary_embeddings.inv_freq"
 """The end of the name under which ESM's files hold their frequencies, which may have been rounded to fp16."""
 
 
-def frequencies(weights: EncoderWeights, base: float) -> Float[np.ndarray, " half"]:
+def _frequencies(weights: EncoderWeights, base: float) -> Float[np.ndarray, " half"]:
     """(d_head / 2,): theta_i, from the file if it holds them."""
     for name in weights.anatomy.buffers:
         if name.endswith(STORED):
@@ -58,7 +58,7 @@ def turns(weights: EncoderWeights, base: float, tokens: int) -> tuple[Angles, An
     if weights.anatomy.has("rotation.weight"):
         sin, cos = np.split(weights.weight("rotation.weight")[:tokens], 2, axis=1)
         return cos, sin
-    angles = np.arange(tokens, dtype=np.float32)[:, None] * frequencies(weights, base)
+    angles = np.arange(tokens, dtype=np.float32)[:, None] * _frequencies(weights, base)
     wide = angles.astype(np.float64)
     return np.cos(wide).astype(np.float32), np.sin(wide).astype(np.float32)
 

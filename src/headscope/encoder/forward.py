@@ -497,18 +497,24 @@ def convolved(weights: EncoderWeights, embedded: Tokens, out: Tokens, texts: Seq
 
     Beyond the ends of a text, x is 0.
     """
-    kernel = weights.weight("convolution.weight")  # (out, in of one group, size), as torch stores it
-    width, into, size = kernel.shape
-    reach, groups = size // 2, width // into
     total = np.empty_like(out)
     for text in texts:
-        tokens = text.stop - text.start
-        padded = np.pad(embedded[text], ((reach, reach), (0, 0)))
-        total[text] = weights.weight("convolution.bias")
-        for at in range(size):
-            for group in range(groups):
-                part = slice(group * into, (group + 1) * into)
-                total[text, part] += padded[at : at + tokens, part] @ kernel[part, :, at].T
+        total[text] = neighbours(embedded[text], weights.weight("convolution.weight"))
+    total += weights.weight("convolution.bias")
     activate(str(weights.anatomy.config.get("conv_act", "tanh")), total, weights.threads)
     total += out
     return weights.norm(total, "convolution_norm")
+
+
+def neighbours(
+    x: Float[np.ndarray, "*n tokens width"], kernel: Float[np.ndarray, "width into size"]
+) -> Float[np.ndarray, "*n tokens width"]:
+    """sum_t x_(i + t) W_t; x is 0 beyond the ends. `kernel` is (out, in of one group, size), as torch stores it."""
+    width, into, size = kernel.shape
+    padded = np.pad(x, (*((0, 0),) * (x.ndim - 2), (size // 2, size // 2), (0, 0)))
+    total = np.zeros_like(x)
+    for at in range(size):
+        for first in range(0, width, into):
+            part = slice(first, first + into)
+            total[..., part] += padded[..., at : at + x.shape[-2], part] @ kernel[part, :, at].T
+    return total

@@ -21,37 +21,28 @@ if TYPE_CHECKING:
 UNKNOWN = frozenset({"[UNK]", "<unk>"})
 """Stand for words that the vocabulary lacks: nobody can say what they link."""
 
-FUNCTION_WORDS = frozenset(
-    word
-    for line in (
-        "a about above across after again against all along am amid among an and any are around as at be because",
-        "been before behind being below beneath beside besides between beyond both but by can could did do does",
-        "doing despite down during each few for from had has have he her",
-        "here hers him his how i if in into is it its just may me might more most must my no nor not now of",
-        "off on once one only or other our ours out over own said same shall she should so some such than",
-        "that the their them then there these they this those through throughout to too toward towards under until",
-        "up upon us very via was we were what when where which while who whom whose why will with within without",
-        "would you your yours s t d ll m re ve don n",
-    )
-    for word in line.split()
-)
+
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+FUNCTION_WORDS = _words("""
+    a about above across after again against all along am amid among an and any are around as at be because been before
+    behind being below beneath beside besides between beyond both but by can could did do does doing despite down during
+    each few for from had has have he her here hers him his how i if in into is it its just may me might more most must
+    my no nor not now of off on once one only or other our ours out over own said same shall she should so some such
+    than that the their them then there these they this those through throughout to too toward towards under until up
+    upon us very via was we were what when where which while who whom whose why will with within without would you your
+    yours s t d ll m re ve don n
+""")
 """English words of the closed classes: they carry grammar. Words of other languages all count as content."""
 
 HYPHENS = frozenset("-\u2010\u2011")
 """They put words together: those on both sides are neighbours."""
 
-THIRD_PERSON = frozenset(
-    word
-    for line in ("he him his himself she her hers herself it its itself", "they them their theirs themselves")
-    for word in line.split()
-)
-PRONOUNS = THIRD_PERSON | frozenset(
-    word
-    for line in (
-        "i me my mine myself we us our ours ourselves you your yours",
-        "yourself this these those who whom whose",
-    )
-    for word in line.split()
+THIRD_PERSON = _words("he him his himself she her hers herself it its itself they them their theirs themselves")
+PRONOUNS = THIRD_PERSON | _words(
+    "i me my mine myself we us our ours ourselves you your yours yourself this these those who whom whose"
 )
 """English words that stand for others: they may look, though they are no content words."""
 

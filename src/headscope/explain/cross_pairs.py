@@ -15,18 +15,17 @@ import numpy as np
 from headscope.attention.activations import sigmoid
 from headscope.checkpoint.sentence import activation_of
 from headscope.errors import InputError, UnsupportedError
-from headscope.explain.attribution import top_gradient
-from headscope.explain.propagation import hold
+from headscope.explain.attribution import attribution_of
 from headscope.results.effect_records import Target
 from headscope.results.explained import Pooling
 from headscope.results.head_values import HeadValues, Measure
 from headscope.results.match_record import SIDES, Link, Match, MatchedText, Scoring
 from headscope.results.score_parts import Part
 from headscope.results.table import HeadTable
-from headscope.results.tokens import TokenAxis
+from headscope.results.tokens import TokenAxis, sources
 from headscope.runs.engine import Edit, NumpyRunner
 from headscope.runs.masking import masked_changes
-from headscope.runs.targets import choose, class_count, read
+from headscope.runs.targets import class_count
 from headscope.runs.texts import as_input, prepared
 
 if TYPE_CHECKING:
@@ -81,30 +80,27 @@ class CrossPairs:
             rule=Pooling(prompt=scoring.prompts[0], lowercase=scoring.lowercase, max_length=scoring.lengths[0]),
             name=f"the query with document {at}",
         )
-        query, document, encoded, notes = found.text, found.pair, found.encoded, found.notes
-        assert document is not None
-        held = hold(self.model.encoder, as_input(encoded))
-        target = choose(self.model, encoded, held.last, ("class", 0))
-        g, on_top = top_gradient(self.model, target, held.last)
-        shares, below = held.parts(g)
-        score = float(read(self.model, target, target.rows_of(held.last)[None]).values[0])
-        self._read[at] = encoded, target
-        border = _second_text(encoded)
+        result = attribution_of(self.model, found, ("class", 0), check=False)
+        encoded, score = found.encoded, result.total
+        self._read[at] = encoded, result.target
+        texts = sources(encoded, found.text, found.pair)
+        seconds = (at for at, text in enumerate(texts) if text and text[0] == 1 and not encoded.special[at])
+        border = next(seconds, len(encoded))
         sides = []
-        halves = ((range(border), len(self.scoring.prompts[0])), (range(border, len(encoded)), 0))
+        halves = ((range(border), len(scoring.prompts[0])), (range(border, len(encoded)), 0))
         for name, (inside, prompt) in zip(SIDES, halves, strict=True):
-            of_side = np.zeros_like(shares)
-            of_side[list(inside)] = shares[list(inside)]
-            sides.append(MatchedText(name, query, encoded, of_side, on_top + below, prompt, document, tuple(inside)))
+            shares = np.zeros_like(result.scores)
+            shares[inside] = result.scores[inside]
+            sides.append(MatchedText(name, found.text, encoded, shares, result.rest, prompt, found.pair, tuple(inside)))
         returned = sigmoid(np.array([score])).item() if self.activation == "sigmoid" else score
         return Match(
-            self.scoring,
+            scoring,
             score,
             float(returned),
             sides[0],
             sides[1],
             "input",
-            notes=tuple(notes),
+            notes=found.notes,
             linked=partial(self.links, at),
         )
 
@@ -188,13 +184,3 @@ def _words(match: Match) -> tuple[list[Part], list[Part]]:
                 advice="pass a shorter query, or leave out links and heads",
             )
     return sides[0], sides[1]
-
-
-def _second_text(encoded: TokenAxis) -> int:
-    """The position of the first token of the second text: its first content token after special ones."""
-    content_seen = False
-    for at, special in enumerate(encoded.special):
-        if special and content_seen:
-            return at + 1 if at + 1 < len(encoded) and not encoded.special[at + 1] else at + 2
-        content_seen = content_seen or not special
-    return len(encoded)

@@ -23,7 +23,7 @@ from headscope.checkpoint.tokenizer import Prepared
 from headscope.errors import InputError
 from headscope.explain.cross_pairs import CrossPairs
 from headscope.explain.propagation import Held, hold
-from headscope.explain.scorers import Features, Scorer
+from headscope.explain.scorers import Scorer
 from headscope.explain.steps import Chain, back_together
 from headscope.model import Model, open_model
 from headscope.results.explained import Pooling
@@ -37,8 +37,7 @@ from headscope.settings import named
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    Tokens = Float[np.ndarray, "tokens d_model"]
-    Read = tuple[Tokens, TokenAxis]
+    from headscope.explain.scorers import Read
 
 LEVELS = ("input", "output")
 SLOPES = "ratio"
@@ -195,14 +194,10 @@ class Pairs:
             self._kept = {document: self._side(self.documents[document], 1, name)}
         return self._kept[document]
 
-    def features(self, query: Read, document: Read) -> Features:
-        """The score of a query and a document as they were read."""
-        return self.scorer.features(query[0], document[0], (query[1], document[1]))
-
     def match(self, at: int) -> Match:
         """The score of a document, taken apart."""
         query, document = self.query, self.side(at)
-        features = self.features(query.read, document.read)
+        features = self.scorer.features(query.read, document.read)
         of_query = features.query.into(query.held.last, affine=True)
         of_document = features.document.into(document.held.last, affine=True)
         gradients, on_top = zip(features.query.back(of_document), features.document.back(of_query), strict=True)
@@ -245,7 +240,7 @@ class Pairs:
             groups: positions of tokens; by default each token alone, and last the biases.
         """
         query, document = self.query, self.side(at)
-        features = self.features(query.read, document.read)
+        features = self.scorer.features(query.read, document.read)
         of, other = (query, features.query), (document, features.document)
         (mine, first), (theirs, second) = (of, other) if side == "query" else (other, of)
         shares = mine.held.shares(groups=groups, top=first)[: None if groups is None else len(groups)]
@@ -269,7 +264,7 @@ class Pairs:
     def _with(self, at: int, part: Part, read: Read) -> float:
         """The score with a word's text read otherwise."""
         query, document = self.query.read, self.side(at).read
-        return self.features(*((read, document) if part.side == "query" else (query, read))).score
+        return self.scorer.features(*((read, document) if part.side == "query" else (query, read))).score
 
     def links(self, at: int, match: Match, count: int) -> list[Link]:
         """Pairs of the strongest words of both sides that need each other, as their cells say, at most count.
@@ -292,7 +287,7 @@ class Pairs:
         alone = {part: self._with(at, part, left[part]) for part in parts}
         links = []
         for share, one, other in pairs:
-            together = match.score - alone[one] - alone[other] + self.features(left[one], left[other]).score
+            together = match.score - alone[one] - alone[other] + self.scorer.features(left[one], left[other]).score
             if together * share > 0:
                 links.append(Link(one, other, share, together))
         return links

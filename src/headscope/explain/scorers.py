@@ -24,7 +24,7 @@ from headscope.encoder.task_heads import length_before, pooled
 from headscope.errors import CheckpointError, InputError, not_a_number
 from headscope.explain.attribution import dense_steps
 from headscope.explain.steps import Affine, Chain, Pooled, Scaled, Step
-from headscope.results.match_record import Dimension, Found
+from headscope.results.match_record import SIDES, Dimension, Found
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from headscope.results.tokens import TokenAxis
 
     Tokens = Float[np.ndarray, "tokens d_model"]
+    Read = tuple[Tokens, TokenAxis]
+    """The last hidden states of a text, and its tokens."""
     Rows = Float[np.ndarray, "*shares rows width"]
 
 
@@ -67,19 +69,19 @@ class Scorer:
     model: Model
     scoring: Scoring
 
-    def features(self, query: Tokens, document: Tokens, texts: tuple[TokenAxis, TokenAxis]) -> Features:
-        """The score of two texts, and its features.
+    def features(self, query: Read, document: Read) -> Features:
+        """The score of two texts as they were read, and its features.
 
         Raises:
             CheckpointError: a vector is 0 or not made of numbers.
         """
-        given = {"bi": self._bi, "late": self._late, "sparse": self._sparse}[self.scoring.kind](query, document, texts)
+        given = {"bi": self._bi, "late": self._late, "sparse": self._sparse}[self.scoring.kind]((query, document))
         if not np.isfinite(given.score):
             where = self.model.checkpoint.where
             raise not_a_number("a text's vector is 0 or not made of numbers, so there is no score", where)
         return given
 
-    def _bi(self, query: Tokens, document: Tokens, texts: tuple[TokenAxis, TokenAxis]) -> Features:
+    def _bi(self, sides: tuple[Read, Read]) -> Features:
         pooling = self.scoring.pooling
         assert pooling is not None
         steps, vectors = [], []
@@ -87,7 +89,7 @@ class Scorer:
         if pooling.width is not None:
             width = self.model.anatomy.known().d_model
             truncated = [Scaled((np.arange(width) < pooling.width)[None].astype(np.float32))]
-        for last, text in zip((query, document), texts, strict=True):
+        for last, text in sides:
             vector, length = pooled(last, pooling, text.prompt), 1.0
             if self.scoring.measure == "cosine":
                 length = float(np.linalg.norm(vector))
@@ -130,10 +132,10 @@ class Scorer:
         skips = ids if side in self.scoring.skipped_in else set()
         return np.array([at for at, index in enumerate(encoded.ids) if index not in skips], dtype=np.int64)
 
-    def _late(self, query: Tokens, document: Tokens, texts: tuple[TokenAxis, TokenAxis]) -> Features:
+    def _late(self, sides: tuple[Read, Read]) -> Features:
         dense = self._dense
         steps, vectors, places = [], [], []
-        for last, encoded, side in zip((query, document), texts, ("query", "document"), strict=True):
+        for (last, encoded), side in zip(sides, SIDES, strict=True):
             counted = self.counted(encoded, side)
             if not len(counted):
                 raise InputError(
@@ -150,10 +152,11 @@ class Scorer:
             places.append(counted)
         table = vectors[0].astype(np.float64) @ vectors[1].astype(np.float64).T
         best = table.argmax(axis=1)
+        query, document = (encoded for _, encoded in sides)
         choose = Pooled(np.eye(len(query), dtype=np.float32)[places[0]])
         picked = Pooled(np.eye(len(document), dtype=np.float32)[places[1][best]])
         with_others = np.sort(table, axis=1)
-        added = reversed(texts[0].ids if self.scoring.expansion else ())  # the query's mask tokens at the end
+        added = reversed(query.ids if self.scoring.expansion else ())  # the query's mask tokens at the end
         expanded = len(query) - len(list(takewhile(lambda index: index == self.model.tokenizer.mask_id, added)))
         found = tuple(
             Found(
@@ -168,12 +171,12 @@ class Scorer:
         score = float(table.max(axis=1).sum())
         return Features(score, Chain((steps[0], choose)), Chain((steps[1], picked)), found=found)
 
-    def _sparse(self, query: Tokens, document: Tokens, _: tuple[TokenAxis, TokenAxis]) -> Features:
-        weights, ratios, heads = zip(*(self._words(last) for last in (query, document)), strict=True)
+    def _sparse(self, sides: tuple[Read, Read]) -> Features:
+        weights, ratios, heads = zip(*(self._words(last) for last, _ in sides), strict=True)
         products = weights[0] * weights[1]
         words = np.flatnonzero(products)
         steps = []
-        for ratio, last, head in zip(ratios, (query, document), heads, strict=True):
+        for ratio, (last, _), head in zip(ratios, sides, heads, strict=True):
             total = Pooled(np.ones((1, len(last)), dtype=np.float32))
             before = dense_steps(self.model, "masked_lm", last)
             steps.append(Chain((*before, head.rows(words), Scaled(ratio[:, words]), total)))

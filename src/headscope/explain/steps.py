@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from headscope.attention.activations import activate, slope
+from headscope.attention.scores import join_heads, split_heads
 from headscope.encoder.distances import rotate
+from headscope.encoder.forward import neighbours
 from headscope.explain.residual import blocks_of_rows, weights_of
 
 if TYPE_CHECKING:
@@ -154,11 +156,11 @@ class Rotated:
 
     def into(self, x: Rows, *, affine: bool = False) -> Rows:
         """Every head's pairs of coordinates turned forward."""
-        return _joined(rotate(_split(x, self.heads), self.cos, self.sin, pairs=self.pairs))
+        return join_heads(rotate(split_heads(x, self.heads), self.cos, self.sin, pairs=self.pairs))
 
     def back(self, g: Rows) -> tuple[Rows, Sums]:
         """Turned back."""
-        return _joined(rotate(_split(g, self.heads), self.cos, -self.sin, pairs=self.pairs)), _zero(g)
+        return join_heads(rotate(split_heads(g, self.heads), self.cos, -self.sin, pairs=self.pairs)), _zero(g)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,22 +180,22 @@ class Mixed:
     def into(self, x: Rows, *, affine: bool = False) -> Rows:
         """(…, tokens, all values side by side) to (…, tokens, all contexts)."""
         record = self.record
-        v = _split(x, len(record.k))
+        v = split_heads(x, len(record.k))
         v = np.repeat(v, len(record.q) // len(record.k), axis=-3)
         contexts = np.empty_like(v)
         for rows, tile in self.blocks():
             contexts[..., rows, :] = tile @ v
-        return _joined(contexts)
+        return join_heads(contexts)
 
     def back(self, g: Rows) -> tuple[Rows, Sums]:
         """sum_i p_ij g_i, summed over the heads that share values."""
-        contexts, shared = _split(g, len(self.record.q)), len(self.record.q) // len(self.record.k)
+        contexts, shared = split_heads(g, len(self.record.q)), len(self.record.q) // len(self.record.k)
         total = np.zeros_like(contexts)
         for rows, tile in self.blocks():
             total += tile.swapaxes(-1, -2) @ contexts[..., rows, :]
         if shared > 1:
             total = total.reshape(*total.shape[:-3], -1, shared, *total.shape[-2:]).sum(axis=-3)
-        return _joined(total), _zero(g)
+        return join_heads(total), _zero(g)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,29 +210,17 @@ class Convolved:
     kernel: Float[np.ndarray, "out into size"]
     bias: Float[np.ndarray, " out"]
 
-    def _taps(self) -> Iterator[tuple[int, slice, Float[np.ndarray, "out into"]]]:
-        """Each offset and group: how far the row that is read stands ahead, its columns, and the matrix."""
-        width, into, size = self.kernel.shape
-        for at in range(size):
-            for start in range(0, width, into):
-                part = slice(start, start + into)
-                yield at - size // 2, part, self.kernel[part, :, at]
-
     def into(self, x: Rows, *, affine: bool = False) -> Rows:
         """sum_t x_(i + t) W_t."""
-        y = np.zeros_like(x)
-        for ahead, part, stored in self._taps():
-            read, written = _shifted(x.shape[-2], ahead)
-            y[..., written, part] += x[..., read, part] @ stored.T
+        y = neighbours(x, self.kernel)
         return y + self.bias if affine else y
 
     def back(self, g: Rows) -> tuple[Rows, Sums]:
         """sum_t g_(i - t) W_t^T."""
-        total = np.zeros_like(g)
-        for ahead, part, stored in self._taps():
-            read, written = _shifted(g.shape[-2], ahead)
-            total[..., read, part] += g[..., written, part] @ stored
-        return total, (g @ self.bias).sum(-1, dtype=np.float64)
+        _, into, size = self.kernel.shape
+        groups = self.kernel.reshape(-1, into, into, size)
+        transposed = groups.swapaxes(1, 2)[..., ::-1].reshape(self.kernel.shape)
+        return neighbours(g, transposed), (g @ self.bias).sum(-1, dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,20 +324,6 @@ def held_gate(
     half = x * np.float32(0.5)
     of_gate = Scaled(held.factor * half, None if held.rest is None else held.rest * half)
     return of_gate, Scaled(values * np.float32(0.5)), values * x
-
-
-def _split(x: Rows, heads: int) -> Float[np.ndarray, "*shares heads tokens d_head"]:
-    return x.reshape(*x.shape[:-1], heads, -1).swapaxes(-2, -3)
-
-
-def _joined(x: Float[np.ndarray, "*shares heads tokens d_head"]) -> Rows:
-    turned = x.swapaxes(-2, -3)
-    return turned.reshape(*turned.shape[:-2], -1)
-
-
-def _shifted(tokens: int, ahead: int) -> tuple[slice, slice]:
-    """The rows that are read and those that are written where a step reads rows that stand ahead."""
-    return slice(max(0, ahead), tokens + min(0, ahead)), slice(max(0, -ahead), tokens - max(0, ahead))
 
 
 def _zero(g: Rows) -> Sums:

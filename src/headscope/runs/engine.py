@@ -181,7 +181,7 @@ class NumpyRunner:
         """
         shape = len(edits), len(base.rows)
         values, aside = np.empty(shape), np.empty(shape)
-        for runs, hidden in self.read_rows(base, edits, targets):
+        for runs, hidden in self.states(base, edits, [target.places for target in targets]):
             for text, (target, rows) in enumerate(zip(targets, hidden, strict=True)):
                 readings = read(self.model, target, rows)
                 values[runs, text] = readings.values
@@ -194,30 +194,24 @@ class NumpyRunner:
         """Number of runs that go side by side."""
         return max(1, BATCH_TOKENS // len(base.last))
 
-    def read_rows(
-        self, base: Base, edits: Sequence[Edits], targets: Sequence[Target]
-    ) -> Iterator[tuple[list[int], list[Float[np.ndarray, "runs _ d_model"]]]]:
-        """Yield last hidden states as `states` does, of each text the rows that its target reads."""
-        places = [target.places for target in targets]
-        rows = None if None in places else [np.array(at) for at in places]
-        for runs, hidden in self.states(base, edits, rows):
-            whole = [None if rows is not None else at for at in places]
-            yield runs, [text if at is None else text[:, at] for text, at in zip(hidden, whole, strict=True)]
-
     def states(
-        self, base: Base, edits: Sequence[Edits], places: Places = None
+        self, base: Base, edits: Sequence[Edits], places: Sequence[Sequence[int] | None] | None = None
     ) -> Iterator[tuple[list[int], list[Float[np.ndarray, "runs _ d_model"]]]]:
-        """Yield last hidden states batch by batch: which runs, and for each text the rows at `places` in these runs."""
+        """Yield last hidden states batch by batch: which runs, and for each text the rows at `places` in these runs.
+
+        None stands for all rows of a text, or of all texts.
+        """
         if not all(edits):
             raise InputError("a run changes no head", where="edits", advice="read the base itself: base.last")
         self._check([base.edits | changes for changes in edits], base.rows)
-        most = self.together(base)
+        most, places = self.together(base), places or [None] * len(base.rows)
+        alone = [np.array(at) for at in places if at is not None]
         order = sorted(range(len(edits)), key=lambda run: -_first(edits[run]))  # the last layers cost least
         for layer, group in groupby(order, key=lambda run: _first(edits[run])):
             runs = list(group)
             changed = frozenset().union(base.edits, *(edits[run] for run in runs))
             start = self._start(base, layer, edges=any(edit.do == "edge" for edit in _in(changed, layer)))
-            computed = places if self._computes_rows_alone(layer, changed) else None
+            computed = alone if len(alone) == len(places) and self._computes_rows_alone(layer, changed) else None
             for first in range(0, len(runs), most):
                 some = runs[first : first + most]
                 x = self._through(base, layer, start, [edits[run] for run in some], computed)
@@ -226,8 +220,8 @@ class NumpyRunner:
                     ends = np.cumsum([len(rows) for rows in computed])
                     yield some, np.split(x, ends[:-1], axis=1)
                 else:
-                    whole = [x[:, rows] for rows in base.rows]
-                    yield some, [text if places is None else text[:, places[at]] for at, text in enumerate(whole)]
+                    texts = zip((x[:, rows] for rows in base.rows), places, strict=True)
+                    yield some, [text if at is None else text[:, list(at)] for text, at in texts]
 
     def _computes_rows_alone(self, layer: int, changed: Edits) -> bool:
         """Return True if the last layer needs only the rows that are read: nothing in it looks at other ones."""
@@ -257,28 +251,10 @@ class NumpyRunner:
         spans = [
             slice(at + rows.start, at + rows.stop) for at in range(0, len(edits) * tokens, tokens) for rows in base.rows
         ]
-        x = self._changed(base, layer, start, edits, places if layer == final else None)
-        x = self._after_attention(x, layer, embedded, spans)
-        for later in range(layer + 1, final + 1):
-            part = places if later == final else None
-            attended = self._attended(x, later, spans, part, [base.edits | changes for changes in edits])
-            x = self._summed([text.contexts for text in attended], x[_rows(spans, part)], later)
-            x = self._after_attention(x, later, embedded, spans)
-        return self.model.encoder.after_layers(x)
-
-    def _changed(
-        self,
-        base: Base,
-        layer: int,
-        start: tuple[Tokens, Contexts, list[Attended]],
-        edits: Sequence[Edits],
-        places: Places,
-    ) -> Tokens:
-        """The sums after attention of runs that change heads of this layer, one below the other."""
         summed, contexts, attended = start
-        stored = self.model.encoder.weight("layer.attention_output.weight", layer)
-        width, part = contexts.shape[-1], _rows(base.rows, places)
-        x = np.repeat(summed[None, part], len(edits), axis=0)
+        W_O, width = self.model.encoder.weight("layer.attention_output.weight", layer).T, contexts.shape[-1]
+        part = _rows(base.rows, places if layer == final else None)
+        sums = np.repeat(summed[None, part], len(edits), axis=0)  # to which each changed head adds (r_h - c_h) W_O^h
         for run, changes in enumerate(edits):
             for edit in _in(changes, layer):
                 before = contexts[edit.head]
@@ -286,9 +262,15 @@ class NumpyRunner:
                     self._context(edit, text, None, before[rows], attended[text] if attended else None)
                     for text, rows in enumerate(base.rows)
                 ]
-                W_O = stored[:, edit.head * width : (edit.head + 1) * width].T
-                x[run] += (np.concatenate(after) - before)[part] @ W_O
-        return x.reshape(-1, x.shape[-1])
+                of_head = slice(edit.head * width, (edit.head + 1) * width)
+                sums[run] += (np.concatenate(after) - before)[part] @ W_O[of_head]
+        x = self._after_attention(sums.reshape(-1, sums.shape[-1]), layer, embedded, spans)
+        for later in range(layer + 1, final + 1):
+            wanted = places if later == final else None
+            texts = self._attended(x, later, spans, wanted, [base.edits | changes for changes in edits])
+            x = self._summed([text.contexts for text in texts], x[_rows(spans, wanted)], later)
+            x = self._after_attention(x, later, embedded, spans)
+        return self.model.encoder.after_layers(x)
 
     def _attended(
         self, x: Tokens, layer: int, spans: Sequence[slice], places: Places, edits: Sequence[Edits]
@@ -377,17 +359,14 @@ class NumpyRunner:
 
     def _check(self, runs: Sequence[Edits], rows: Sequence[slice]) -> None:
         sizes, edits = self.model.anatomy.known(), frozenset().union(*runs)
-        layer_of = {edit.head: edit.layer for edit in edits}
-        for layer in {edit.layer for edit in edits}:
-            check_index(layer, sizes.layers, "layer", "the model")
-        for head, layer in layer_of.items():
-            check_index(head, sizes.heads, "head", f"layer {layer}")
         if any(len({(edit.layer, edit.head) for edit in run}) < len(run) for run in runs):
             raise InputError(
                 "a head is changed in two ways at once", where="edits", advice="change each head of a run once"
             )
         for edit in edits:
             where = f"layer {edit.layer}, head {edit.head}"
+            check_index(edit.layer, sizes.layers, "layer", "the model")
+            check_index(edit.head, sizes.heads, "head", f"layer {edit.layer}")
             check_way(edit.do, WAYS, where)
             if (edit.do == "patch") != (edit.source is not None) or (edit.do == "edge") != (edit.edge is not None):
                 raise InputError(

@@ -139,7 +139,7 @@ def silenced_groups(
     matched = [_matched(group.heads, sizes.heads, draws, generator) for group in groups]
     curve = {count: frozenset(order[:count]) for count in (-(-at * total // POINTS) for at in range(1, POINTS + 1))}
     at_random = {count: [frozenset(one[:count]) for one in some] for count in (*range(step, total, step), total)}
-    runs = _Runs(model, trace, wanted, progress)
+    runs = _Runs(model, trace, wanted, progress or (lambda done, total: None))
     others = chain(curve.values(), *drawn.values(), *matched, *at_random.values())
     runs.read(every + [group.heads for group in groups], others)
     return GroupEffects(
@@ -188,7 +188,8 @@ class _Runs:
     model: Model
     trace: Trace
     wanted: Wanted
-    progress: Callable[[int, int], None] | None
+    progress: Callable[[int, int], None]
+    """It may end the runs by an error."""
     values: dict[Heads, float] = field(default_factory=dict)
     turns: dict[Heads, Float[np.ndarray, " tokens"]] = field(default_factory=dict)
     moves: dict[Heads, Float[np.ndarray, " d_model"]] = field(default_factory=dict)
@@ -210,7 +211,7 @@ class _Runs:
         last = self.base.last[None]
         old = self._vector(last)
         for at, (hidden,) in self.runner.states(self.base, self._edits(first)):
-            self._tell(done, total)
+            self.progress(done, total)
             rows = hidden if self.target.places is None else hidden[:, list(self.target.places)]
             numbers = self._number(read(self.model, self.target, rows))
             moves = (self._vector(hidden) - old) / np.linalg.norm(old)
@@ -221,11 +222,11 @@ class _Runs:
             done += len(at)
         step = self.runner.together(self.base)
         for start in range(0, len(rest), step):
-            self._tell(done + start, total)
+            self.progress(done + start, total)
             part = rest[start : start + step]
             numbers = self._number(self.runner.run(self.base, self._edits(part), [self.target]))
             self.values |= dict(zip(part, numbers[:, 0].tolist(), strict=True))
-        self._tell(total, total)
+        self.progress(total, total)
 
     def numbers(self, sets: Iterable[Heads]) -> Float[np.ndarray, " sets"]:
         """The outputs without these."""
@@ -257,7 +258,3 @@ class _Runs:
     def _edits(self, sets: Iterable[Heads]) -> list[Edits]:
         wide = self.model.anatomy.known().heads
         return [frozenset(Edit(*divmod(n, wide)) for n in one) for one in sets]
-
-    def _tell(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(done, total)  # which may end the runs by an error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -228,14 +230,12 @@ def outcomes(model: Model, trace: Trace) -> list[Outcome]:
         ]
     for name, (task, _) in model.tops.outputs.items():
         if task == "sequence":
-            named = trace.outputs[name]
-            shares = model.tops.probabilities(named.array)
+            shares = model.tops.probabilities(trace.outputs[name].array)
             if shares is not None:
-                predictions.append(Outcome("labels", None, None, _ranked(shares, named.labels)))
+                predictions.append(Outcome("labels", None, None, _ranked(shares, partial(label_name, model))))
         elif task == "next_sentence" and 1 in trace.segments:
-            predictions.append(
-                Outcome("next sentence", None, None, _ranked(softmax(trace.outputs[name].array), NEXT_SENTENCE))
-            )
+            top = _ranked(softmax(trace.outputs[name].array), NEXT_SENTENCE.__getitem__)
+            predictions.append(Outcome("next sentence", None, None, top))
     return predictions
 
 
@@ -248,11 +248,8 @@ def predicted(model: Model, target: Target, last: Float[np.ndarray, "tokens d_mo
         return ()
     (logits,) = logits_of(model, target, target.rows_of(last)[None])
     shares = softmax(logits) if target.kind == "word" else model.tops.probabilities(logits)
-    if shares is None:
-        return ()
-    best = np.argsort(-shares, kind="stable")[:2]
-    names = [model.tokenizer.token(int(at)) if target.kind == "word" else label_name(model, int(at)) for at in best]
-    return tuple(LabelShare(name, float(shares[at])) for name, at in zip(names, best, strict=True))
+    name = model.tokenizer.token if target.kind == "word" else partial(label_name, model)
+    return () if shares is None else _ranked(shares, name, 2)
 
 
 def classes_of(model: Model) -> list[str]:
@@ -273,6 +270,8 @@ def shifts(before: Trace, after: Trace) -> Float[np.ndarray, " tokens"] | None:
     return shift if np.isfinite(shift).all() else None
 
 
-def _ranked(shares: Float[np.ndarray, " labels"], labels: tuple[str, ...] | None) -> tuple[LabelShare, ...]:
-    order = np.argsort(-shares, kind="stable")[:TOP]
-    return tuple(LabelShare(labels[at] if labels and at < len(labels) else str(at), float(shares[at])) for at in order)
+def _ranked(
+    shares: Float[np.ndarray, " choices"], name: Callable[[int], str], count: int = TOP
+) -> tuple[LabelShare, ...]:
+    """The likeliest choices, best first."""
+    return tuple(LabelShare(name(int(at)), float(shares[at])) for at in np.argsort(-shares, kind="stable")[:count])

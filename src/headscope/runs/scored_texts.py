@@ -93,7 +93,7 @@ class TextScores:
         for text, one in enumerate(batch):
             numbers[plain, text] = self._number(one, targets[text], before[text], before[text])
         edits = [frozenset(Edit(*head, self.method) for head in sets[at]) for at in changed]
-        for runs, hidden in runner.read_rows(base, edits, targets) if edits else ():
+        for runs, hidden in runner.states(base, edits, [target.places for target in targets]) if edits else ():
             for text, (one, target, rows) in enumerate(zip(batch, targets, hidden, strict=True)):
                 for run, after in zip(runs, outputs(self.model, target, rows), strict=True):
                     numbers[changed[run], text] = self._number(one, target, before[text], after)
@@ -157,8 +157,7 @@ def text_scores(
     texts, pair, labels = texts_of(texts, "texts"), texts_of(pair, "pair"), labels_of(labels)
     if isinstance(texts, str) or not texts:
         raise InputError("scores are over a list of texts", where="texts", advice="pass a list with at least one text")
-    for name, several in (("labels", labels), ("pair", pair)):
-        one_for_each(texts, several, name)
+    of_each, seconds = one_for_each(texts, labels, "labels"), one_for_each(texts, pair, "pair")
     if not callable(metric) and metric not in MEASURES:
         advice = f"use {', '.join(MEASURES)}, or a function of (outputs, label)"
         raise InputError(f"there is no metric {metric!r:.40}", where="metric", advice=advice)
@@ -166,13 +165,12 @@ def text_scores(
     model.anatomy.computable()
     regression = "sequence" in model.anatomy.tasks and class_count(model) == 1
     check_metric(model, metric, labels, regression)
-    given = []
-    for at, text in enumerate(texts):
-        label = None if labels is None else getattr(labels[at], "item", lambda at=at: labels[at])()
-        own = callable(metric) or regression
-        wanted = ("embedding",) if metric == "vector" else None if own else label
-        found = prepared_for(model, text, wanted, None if pair is None else pair[at], max_length=max_length)
-        given.append(Labelled(found.encoded, wanted, label))
+    given, own = [], callable(metric) or regression
+    for text, second, label in zip(texts, seconds, of_each, strict=True):
+        plain = label.item() if hasattr(label, "item") else label
+        wanted = ("embedding",) if metric == "vector" else None if own else plain
+        found = prepared_for(model, text, wanted, second, max_length=max_length)
+        given.append(Labelled(found.encoded, wanted, plain))
     return TextScores(model, given, metric, method)
 
 

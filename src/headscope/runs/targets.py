@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from headscope.model import Model
     from headscope.results.tokens import TokenAxis
 
+    Tokens = Float[np.ndarray, "tokens d_model"]
+
 FORMS = "help('headscope.runs.targets') lists what a target may be"
 KINDS = tuple(UNITS)
 """First parts of a tuple that names one target."""
@@ -104,7 +106,7 @@ def is_pair(wanted: tuple[object, ...]) -> bool:
     return len(wanted) == 2 and wanted[0] not in KINDS and (full or kinds in PLAIN)
 
 
-def choose(model: Model, encoded: TokenAxis, last: Float[np.ndarray, "tokens d_model"], wanted: Wanted) -> Target:
+def choose(model: Model, encoded: TokenAxis, last: Tokens, wanted: Wanted) -> Target:
     """The target that was named, or the default; the table above says what may be passed.
 
     Args:
@@ -159,7 +161,7 @@ def choose(model: Model, encoded: TokenAxis, last: Float[np.ndarray, "tokens d_m
         if kind in ("embedding", "embedding_distance") and not rest:
             return vector_target(model, last, kind, encoded.prompt)
         if kind == "similarity" and len(rest) == 1 and isinstance(rest[0], str):
-            return _similar(model, last, rest[0], encoded.prompt)
+            return vector_target(model, last, kind, encoded.prompt, text=rest[0])
     raise InputError(f"{wanted!r:.60} names no target", where="target", advice=FORMS)
 
 
@@ -215,7 +217,7 @@ def lacks(
     )
 
 
-def _best_word(model: Model, last: Float[np.ndarray, "tokens d_model"], row: int) -> Target:
+def _best_word(model: Model, last: Tokens, row: int) -> Target:
     logits = model.tops.masked_lm(last[row : row + 1])[0]
     for index in np.argsort(-logits, kind="stable"):
         token = model.tokenizer.token(int(index))
@@ -245,13 +247,18 @@ def _word(model: Model, masks: Sequence[int], named: Sequence[str | int]) -> Tar
         raise InputError(
             f"token {row!r} is not {mask}", where="target", advice=f"the masks are at {', '.join(map(str, masks))}"
         )
-    word = named[0]
-    if isinstance(word, int):
-        return _word_target(model, model.tokenizer.token(word), word, row)
-    if not isinstance(word, str) or not word.strip():
+    word, words = named[0], model.anatomy.known().vocab
+    if not isinstance(word, int) and (not isinstance(word, str) or not word.strip()):
         raise InputError(f"{word!r:.60} names no word", where="target", advice=FORMS)
-    index = token_id(model, word, "a mask stands for one token")
-    return _word_target(model, model.tokenizer.token(index), index, row)
+    index = word if isinstance(word, int) else token_id(model, word, "a mask stands for one token")
+    token = model.tokenizer.token(index)
+    if index >= words:
+        raise InputError(
+            f"the tokenizer's id of {token!r} is {index}, and the model has logits for {words} words",
+            where="target",
+            advice="name a word that the model was trained with",
+        )
+    return Target("word", token, index, row)
 
 
 def token_id(model: Model, word: str, why: str) -> int:
@@ -277,17 +284,6 @@ def token_id(model: Model, word: str, why: str) -> int:
         f"{word!r} is not in the vocabulary, which spells it {' '.join(tokens)}; {why}",
         where="target",
         advice="name a word that the vocabulary has as one token; `headscope predict` lists the best",
-    )
-
-
-def _word_target(model: Model, token: str, index: int, row: int) -> Target:
-    words = model.anatomy.known().vocab
-    if index < words:
-        return Target("word", token, index, row)
-    raise InputError(
-        f"the tokenizer's id of {token!r} is {index}, and the model has logits for {words} words",
-        where="target",
-        advice="name a word that the model was trained with",
     )
 
 
@@ -354,29 +350,23 @@ def label_number(model: Model, label: str | int, noun: str) -> int:
 
 
 def vector_target(
-    model: Model, last: Float[np.ndarray, "tokens d_model"], kind: str, prompt: int = 0, *, chosen: bool = False
+    model: Model, last: Tokens, kind: str, prompt: int = 0, *, text: str | None = None, chosen: bool = False
 ) -> Target:
-    """`embedding` or `embedding_distance` of a text with this last hidden state; `prompt` is its `TokenAxis`'s."""
+    """`embedding` or `embedding_distance` of a text with this last hidden state, or its `similarity` to another `text`.
+
+    `prompt` is its `TokenAxis`'s.
+    """
     vector, length = _pooled(model, last, prompt)
-    label, row = "the text's vector", _row(model, prompt)
-    return Target(kind, label, None, row, direction=vector / length, length=length, chosen=chosen, prompt=prompt)
+    label, direction = "the text's vector", vector / length
+    if text is not None:
+        encoded = prepared(model, text, rule=model.pooling).encoded
+        other, size = _pooled(model, last_states(model, [encoded])[0], encoded.prompt)
+        label, direction = text, other / size
+    row = prompt if model.pooling.mode == "cls" else None
+    return Target(kind, label, None, row, direction=direction, length=length, chosen=chosen, prompt=prompt)
 
 
-def _similar(model: Model, last: Float[np.ndarray, "tokens d_model"], text: str, prompt: int) -> Target:
-    encoded = prepared(model, text, rule=model.pooling).encoded
-    other, size = _pooled(model, last_states(model, [encoded])[0], encoded.prompt)
-    _, length = _pooled(model, last, prompt)
-    row = _row(model, prompt)
-    return Target("similarity", text, None, row, direction=other / size, length=length, prompt=prompt)
-
-
-def _row(model: Model, prompt: int) -> int | None:
-    return prompt if model.pooling.mode == "cls" else None
-
-
-def _pooled(
-    model: Model, last: Float[np.ndarray, "tokens d_model"], prompt: int
-) -> tuple[Float[np.ndarray, " d_model"], float]:
+def _pooled(model: Model, last: Tokens, prompt: int) -> tuple[Float[np.ndarray, " d_model"], float]:
     vector = pooled(last, model.pooling, prompt)
     length = float(np.linalg.norm(vector))
     if length == 0 or not np.isfinite(length):

@@ -287,13 +287,13 @@ def trace(
         if value is not None and inputs != [needs]:
             raise InputError(f"{name} goes with {needs}", where=name, advice=f"pass {needs}, or leave {name} out")
     if text is not None:
-        single: Prepared | TokenAxis = as_traced(model, text, pair, max_length=max_length)
+        single = as_traced(model, text, pair, max_length=max_length)
     elif words is not None:
-        single = model.tokenizer.encode_words(_plain(words), max_length=max_length)
+        encoded = model.tokenizer.encode_words(_plain(words), max_length=max_length)
+        single = Prepared("", encoded, notes=tuple(model.tokenizer.doubts(pair=False)))
     else:
-        single = model.tokenizer.encode_ids(_plain(ids), _plain(segments), max_length=max_length)
-    (one,) = _run(model, [single], ways, hidden_states, progress)
-    return one if words is None else one.replaced(notes=(*model.tokenizer.doubts(pair=False), *one.notes))
+        single = Prepared("", model.tokenizer.encode_ids(_plain(ids), _plain(segments), max_length=max_length))
+    return _run(model, [single], ways, hidden_states, progress)[0]
 
 
 def _plain(given: Any) -> Any:
@@ -329,7 +329,7 @@ def _read_at(model: Model, at: int, text: str, pair: str | None, max_length: int
 
 def _run(
     model: Model,
-    texts: Sequence[Prepared | TokenAxis],
+    texts: Sequence[Prepared],
     ways: Mapping[tuple[int, int], Way],
     hidden_states: bool,
     progress: Callable[[int, int], None] | None,
@@ -340,8 +340,8 @@ def _run(
     layers_done = None if progress is None else lambda done: progress(done, layers)
     traces: list[Trace] = []
     silenced, swapped = recorded(ways)
-    for batch in batches(texts, lambda text: len(_encoded(text))):
-        inputs = [as_input(_encoded(text)) for text in batch]
+    for batch in batches(texts, lambda text: len(text.encoded)):
+        inputs = [as_input(text.encoded) for text in batch]
         passes = encoder.forward(inputs, ablate=ways, hidden_states=hidden_states, progress=layers_done)
         for text, result in zip(batch, passes, strict=True):
             assert result.last is not None
@@ -352,19 +352,15 @@ def _run(
                 Trace(
                     model=model.name,
                     fingerprint=model.fingerprint,
-                    queries=_encoded(text),
+                    queries=text.encoded,
                     layers=result.layers,
                     outputs=outputs,
-                    text=getattr(text, "text", None),
-                    pair=getattr(text, "pair", None),
+                    text=text.text or None,
+                    pair=text.pair,
                     ablated=silenced,
                     swapped=swapped,
                     source=model,
-                    notes=(*getattr(text, "notes", ()), *swap_notes(swapped)),
+                    notes=(*text.notes, *swap_notes(swapped)),
                 )
             )
     return traces
-
-
-def _encoded(text: Prepared | TokenAxis) -> TokenAxis:
-    return text if isinstance(text, TokenAxis) else text.encoded
