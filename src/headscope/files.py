@@ -206,7 +206,7 @@ def sealed(data: bytes) -> bytes:
     return data[:at] + _seal_at(data, at) + data[at + len(BLANK) :]
 
 
-def fault(data: bytes) -> str | None:
+def fault(data: bytes | bytearray) -> str | None:
     """A clause that says what is wrong with a sealed file's bytes, or None."""
     if not data:
         return "it is empty"
@@ -218,7 +218,7 @@ def fault(data: bytes) -> str | None:
     return "its bytes do not match the hash written with them"
 
 
-def _seal_at(data: bytes, at: int) -> bytes:
+def _seal_at(data: bytes | bytearray, at: int) -> bytes:
     hashed, whole = hashlib.sha256(), memoryview(data)
     for part in (whole[:at], BLANK, whole[at + len(BLANK) :]):
         hashed.update(part)

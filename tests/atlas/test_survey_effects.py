@@ -239,8 +239,8 @@ def test_what_cannot_be_measured_or_told_is_refused(words: Made, tmp_path: Path)
         ("-", {"effects": -1}, InputError, "effects is -1"),
         (words.module, {"effects": 2, **live}, InputError, "a live model was passed"),
         (without, {"writes": 9}, UnsupportedError, "no masked-LM head; on top of BertModel it has nothing"),
-        (maskless, {"effects": 2}, InputError, "no mask token, so nothing can be masked"),
-        (maskless, {"writes": 9}, InputError, "no mask token, so nothing can be masked"),
+        (maskless, {"effects": 2}, UnsupportedError, "no mask token, so nothing can be masked"),
+        (maskless, {"writes": 9}, UnsupportedError, "no mask token, so nothing can be masked"),
         (convolved, {"writes": 9}, UnsupportedError, "a convolution stands beside the first layer"),
         (words.module, {"writes": 2, **live}, InputError, "writes run the model from its checkpoint, and a live model"),
     ]

@@ -501,6 +501,22 @@ def test_data_starts_follow_from_the_directory_alone(tmp_path: Path) -> None:
         assert read_pickle_header(far) == read_pickle_header(near)
 
 
+def test_a_truncated_archive_is_refused_after_one_read(tmp_path: Path) -> None:
+    """Its end is missing: reading more of it, over the network, can't find a directory."""
+    path = save({"x": torch.zeros(200_000)}, tmp_path / "pytorch_model.bin")
+    path.write_bytes(path.read_bytes()[:-60])
+    reads = []
+
+    class Counted(LocalFile):
+        def read(self, start: int, stop: int) -> bytes:
+            reads.append(stop - start)
+            return super().read(start, stop)
+
+    with pytest.raises(CheckpointError, match="directory of the zip archive can't be read"):
+        read_zip_directory(Counted(path))
+    assert len(reads) == 1
+
+
 def test_zip64(tmp_path: Path) -> None:
     """The same archive with every size in zip64 fields, as files above 4 GB have them."""
     path = save({"x": torch.arange(5.0)}, tmp_path / "pytorch_model.bin")

@@ -23,7 +23,7 @@ from headscope.runs.effects import effects_of
 from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings
 from headscope.runs.groups import DRAWS, silenced_groups
 from headscope.runs.targets import choose
-from headscope.runs.texts import as_input, self_attended
+from headscope.runs.texts import as_input, of_trace
 from naive_layers import minilm as naive_minilm
 from random_models import FAMILIES, Made
 
@@ -285,10 +285,11 @@ def test_layers_arrive_from_the_last_to_the_first(model: hs.Model) -> None:
     arrived: dict[int, np.ndarray] = {}
     steps: list[tuple[int, int]] = []
     trace = model.trace(TEXT)
-    result = effects_of(
+    (result,) = effects_of(
         model,
-        self_attended(trace),
-        text=TEXT,
+        [of_trace(trace)],
+        None,
+        [None],
         progress=lambda done, all_: steps.append((done, all_)),
         layer_read=lambda layer, change: arrived.update({layer: change}),
     )

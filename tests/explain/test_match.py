@@ -19,6 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 import headscope as hs
 from commands import answer, run
 from explain.tops import bi_encoder, readable
+from headscope.atlas.writes import check_writer
 from headscope.checkpoint.sentence import read_pooling
 from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWarning, UnsupportedError
 from headscope.explain.propagation import hold
@@ -97,6 +98,21 @@ def test_scores_are_sentence_transformers_and_parts_add_up(tmp_path: Path, kind:
     above = result.above(1, 0)
     assert above.difference == pytest.approx(result.scores[1] - result.scores[0])
     assert sum(part.share for part in above.query) + above.rest == pytest.approx(above.difference)
+
+
+def test_a_missing_mask_token_is_one_error_of_the_checkpoint_wherever_one_is_needed(tmp_path: Path) -> None:
+    """A match still has its shares, and says that none was checked."""
+    folder = readable(tmp_path / "maskless", "Bert", "ForMaskedLM").folder
+    change_json(folder / "tokenizer_config.json", mask_token=None)
+    model = hs.open(folder)
+    matches = hs.match(model, QUERY, DOCUMENTS, kind="bi")
+    assert (matches[0].checks, matches[0].unchecked) == ((), "nothing was masked: the tokenizer has no mask token")
+    found = []
+    for needs_one in (lambda: matches.check(0), lambda: model.fill("the [MASK] sat"), lambda: check_writer(model)):
+        with pytest.raises(UnsupportedError, match="no mask token, so nothing can be masked") as error:
+            needs_one()
+        found.append(str(error.value))
+    assert len(set(found)) == 1
 
 
 def test_cells_are_the_naive_sum_of_the_pooled_shares(minilm: hs.Model) -> None:

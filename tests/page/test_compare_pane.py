@@ -16,6 +16,7 @@ from looking import (
     box_of,
     cells_of,
     eventually,
+    go,
     head_of,
     inaccessible,
     lists,
@@ -179,6 +180,39 @@ def test_shift_click_on_a_tile_sets_b(watch: Watch, bert: hs.Model, tmp_path: Pa
         "location.hash.includes('lb=0') && location.hash.includes('hb=1') && location.hash.includes('pane=compare')",
     )
     assert [page.evaluate(CHOSEN.format(side)) for side in "AB"] == ["1.0", "0.1"]
+
+
+PROPOSED = {
+    "en": "Of all heads, {} differs most from this one in the {}.",
+    "ja": "すべてのヘッドのうち、{1}の差が最も大きいのは {0} です。",
+    "zh": "在所有头中，{} 与此头在“{}”上相差最大。",
+}
+WEIGHT = {"en": "weight of the pinned cell", "ja": "固定したセルの重み", "zh": "已固定单元格的权重"}
+ENTROPY = {"en": "entropy", "ja": "エントロピー", "zh": "熵"}
+
+
+def test_until_a_head_is_chosen_b_is_the_one_that_differs_most(watch: Watch, one: hs.Trace, alone: Path) -> None:
+    """In the pinned cell, else in entropy; said in words, and no part of the address."""
+    of = {f"{layer}.{head}": weights(one, layer, head) for layer in one.numbers for head in one.head_numbers(layer)}
+    cells = {name: rows[9, 2] for name, rows in of.items()}
+    entropies = {name: -(rows * np.log(rows)).sum(-1).mean() for name, rows in of.items()}
+    page = watch().open(alone.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
+    for pinned, numbers, what in (("&q=9&k=2", cells, WEIGHT), ("", entropies, ENTROPY)):
+        most = max(numbers, key=lambda name: abs(numbers[name] - numbers["3.1"]))
+        for language, sentence in PROPOSED.items():
+            go(page, f"pane=compare&l=3&h=1{pinned}&lang={language}")
+            said = sentence.format(most, what[language])
+            until(page, f"document.querySelector('[data-test=proposed]')?.textContent === '{said}'")
+        assert page.evaluate(CHOSEN.format("B")) == most
+        if pinned:
+            triple(page, [cells["3.1"], cells[most], cells[most] - cells["3.1"]])
+    assert not {"vs", "lb", "hb"} & {part.split("=")[0] for part in page.url.split("#")[1].split("&")}
+    other = next(name for name in of if name not in ("3.1", most))
+    page.select_option("[data-test=head-B]", label=other)
+    until(page, "location.hash.includes('hb=') && !document.querySelector('[data-test=proposed]')")
+    page.keyboard.press("ArrowRight")
+    until(page, f"{CHOSEN.format('A')} !== '3.1'")
+    assert page.evaluate(CHOSEN.format("B")) == other
 
 
 def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model, two: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import headscope as hs
 from by_hand import axis_of, by_definition, some_heads
 from headscope.attention.scores import Mask, attend
 from headscope.errors import HeadscopeError, InputError, MissingExtraError, TraceError
+from headscope.files import fault
 from headscope.results.arrays import Named
 from headscope.results.lazy_maps import LazyMap
 from headscope.traces import LayerRecord, Trace, load
@@ -197,6 +199,28 @@ def test_any_damage_is_noticed(tmp_path: Path, trace: Trace, dtype: str) -> None
         assert refused.value.advice
     path.write_bytes(whole)
     assert repr(hs.load(path)) == repr(trace)
+
+
+def test_the_numbers_are_those_whose_seal_was_checked(
+    tmp_path: Path, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program writes to the file, as quickly as its clock counts, right after the seal was found whole."""
+    path = trace.save(tmp_path / "trace.safetensors")
+    before = path.stat()
+
+    def then_overwritten(data: bytes) -> str | None:
+        found = fault(data)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return found
+
+    monkeypatch.setattr("headscope.traces.file.fault", then_overwritten)
+    loaded = load(path)
+    for ours, kept in zip(loaded.layers, trace.layers, strict=True):
+        for name in ("q", "k", "v", "lse"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(kept, name))
+            assert getattr(ours, name).flags.writeable  # as PyTorch wants them
 
 
 def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, trace: Trace) -> None:

@@ -176,6 +176,8 @@ test("cumulative mass: the fewest keys, strongest first", () => {
 test("equal weights: the first ones, and no more than are needed", () => {
   expect(strongestKeys([0.2, 0.2, 0.2, 0.2, 0.2], 0.5)).toEqual([0, 1, 2]);
   expect(largestPlaces([3, 1, 3, 5, 2], 3)).toEqual([3, 0, 2]);
+  expect(largestPlaces([NaN, 1, -Infinity, 2, Infinity], 9)).toEqual([3, 1]);
+  expect([largestPlaces([1, 2], 0), largestPlaces([], 2)]).toEqual([[], []]);
 });
 
 test("a row that sees nothing is 0", () => {

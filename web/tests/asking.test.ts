@@ -9,7 +9,7 @@ import { byNumber, nextPlace } from "../src/heads/order";
 import { corner, end, short, slots } from "../src/panels/slots";
 import { makeShown, placed, readable, wordOf, type Label } from "../src/text/shown";
 import { sees, size, viewRows, type View } from "../src/trace/cells";
-import { massBetween } from "../src/trace/masses";
+import { massBetween, massesBetween, type Sets } from "../src/trace/masses";
 import { measure, siftedShare } from "../src/trace/measures";
 import { toBase64 } from "../src/trace/safetensors";
 import { HeldTrace, plainName, type Axis, type TraceInfo } from "../src/trace/trace";
@@ -140,6 +140,22 @@ test("weights between sets are the fixture's, added over keys, averaged over que
       }
     }
   }
+});
+
+test("weights times norms: the norms of the keys that are asked for, over the plain weight that is kept", () => {
+  // weights 1/3, 1/3, 1/3; 1/8, 2/8, 5/8; 1/134, 8/134, 125/134
+  const [q, k] = [Float32Array.of(0, 1, 3), Float32Array.of(0, Math.log(2), Math.log(5))];
+  const rule = { scale: 1, stage: "", causal: false, window: null, keys: null, biasHeads: 0, cap: null };
+  const lse = Float64Array.of(Math.log(3), Math.log(8), Math.log(134));
+  const head = { q, k, lse, bias: null, terms: null, valueNorms: Float32Array.of(2, 3, 0.5), rule, d: 1, queries: 3, keys: 3 };
+  const some = { head, q, keysAt: (places: ArrayLike<number>) => Float32Array.from(places, (place) => k[place]) };
+  const sets = (keys: number[], kept: number[] | null, normed: boolean): Sets => ({ queries: [0, 1, 2], keys, kept, normed });
+  const are = (found: number[], expected: number[]): void => expected.forEach((mass, n) => expect(found[n]).toBeCloseTo(mass, 5));
+  are(massesBetween(some, sets([0, 2], null, true)), [2.5 / 3, (2 + 2.5) / 8, (2 + 62.5) / 134]);
+  are(massesBetween(some, sets([0, 2], null, false)), [2 / 3, 6 / 8, 126 / 134]);
+  are(massesBetween(some, sets([1], [0, 1], true)), [3 / 2, 6 / 3, 24 / 9]);
+  are(massesBetween(some, sets([0], [0], true)), [2, 2, 2]); // of the last query hardly any weight is kept
+  expect(massBetween(some, sets([1], [0, 1], true))).toBeCloseTo((1.5 + 2 + 24 / 9) / 3, 5);
 });
 
 const label = (tokens: number[]): Label => ({ text: "", continues: false, special: false, segment: 0, title: "", tokens, repeats: null });

@@ -57,8 +57,8 @@ def check_writer(model: Model) -> None:
     """Check that what the heads of a model write can be told.
 
     Raises:
-        UnsupportedError: it has no masked-LM head, its layers have another formula, or headscope doesn't run it.
-        InputError: the tokenizer has no mask token.
+        UnsupportedError: it has no masked-LM head, its layers have another formula, its tokenizer has no mask token, or
+            headscope doesn't run it.
     """
     model.anatomy.computable()
     with_masked_lm(model, model.checkpoint.where)

@@ -21,6 +21,7 @@ from headscope.checkpoint.raw_files import Source
 from headscope.errors import CheckpointError, UnsupportedError
 
 LOCAL = b"PK\3\4"
+END = b"PK\5\6"
 TAIL = 65_557
 DIRECTORY_LIMIT = 16_777_216
 TORCH_ALIGNMENT = 64
@@ -63,13 +64,16 @@ def read_zip_directory(source: Source) -> dict[str, ZipEntry]:
     size = min(source.size, TAIL)
     while True:
         start = source.size - size
+        data = source.read(start, source.size)
         try:
-            with ZipFile(BytesIO(source.read(start, source.size))) as archive:
-                return _entries(source, start, sorted(archive.infolist(), key=_position), start + archive.start_dir)
+            with ZipFile(BytesIO(data)) as archive:
+                infos = sorted(archive.infolist(), key=_position)
+            break
         except (BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
-            if size == min(source.size, DIRECTORY_LIMIT):
+            if END not in data or size == min(source.size, DIRECTORY_LIMIT):
                 raise _fault(source, f"the directory of the zip archive can't be read: {error}") from error
             size = min(source.size, 16 * size, DIRECTORY_LIMIT)  # the directory may begin before these bytes
+    return _entries(source, start, infos, start + archive.start_dir)
 
 
 def data_start(source: Source, entry: ZipEntry) -> int:
@@ -112,7 +116,7 @@ def _position(info: ZipInfo) -> int:
 def _entries(source: Source, start: int, infos: list[ZipInfo], directory: int) -> dict[str, ZipEntry]:
     """The entries of an archive whose end, from byte `start` on, `zipfile` has read as a file of its own."""
     entries: dict[str, ZipEntry] = {}
-    for info, following in zip(infos, [*(start + _position(info) for info in infos[1:]), directory], strict=True):
+    for info, following in zip(infos, [*(start + _position(info) for info in infos[1:]), directory], strict=False):
         raw = info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
         name, size, header = info.filename, info.file_size, start + _position(info)
         if header < 0 or header + 30 + len(raw) + info.compress_size > directory:

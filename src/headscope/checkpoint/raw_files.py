@@ -19,6 +19,9 @@ from headscope.errors import CheckpointError, InputError
 
 MOST_FOLDERS = 200
 
+HELD_AT_ONCE = 1 << 24
+"""Bytes of a file that are read at a time where all of it is held, so that there is no second copy of it."""
+
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -114,13 +117,12 @@ class LocalFile:
 
     remote = False
 
-    def __init__(self, path: Path, name: str | None = None, *, mapped: bool = True) -> None:
+    def __init__(self, path: Path, name: str | None = None) -> None:
         """Open the file.
 
         Args:
             path: its path.
             name: its name, as in `TensorEntry.file`; by default that of the path.
-            mapped: False to read bytes where they would be mapped: what was read can't change afterwards.
 
         Raises:
             CheckpointError: it is not a regular file, or can't be read.
@@ -131,7 +133,6 @@ class LocalFile:
         self._file: BinaryIO | None = None
         self._opened = self._state()
         self.size = self._opened[0]
-        self._mapped = mapped
         self._map: mmap.mmap | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -154,7 +155,7 @@ class LocalFile:
         return data
 
     def view(self, start: int, stop: int) -> memoryview:
-        if not self._mapped or start == stop:
+        if start == stop:
             return memoryview(self.read(start, stop))
         check_span(self, start, stop)
         self._check_unchanged()
@@ -189,6 +190,30 @@ class LocalFile:
                 where=self.where,
                 advice="open it again when the other program has finished",
             )
+
+
+class HeldFile:
+    """A `Source` of which all bytes are read into memory at once: what is done to the file later changes nothing.
+
+    Attributes:
+        data: the bytes.
+    """
+
+    remote = False
+
+    def __init__(self, file: LocalFile) -> None:
+        self.name, self.where, self.size = file.name, file.where, file.size
+        self.data = bytearray(file.size)
+        for start in range(0, file.size, HELD_AT_ONCE):
+            part = slice(start, min(start + HELD_AT_ONCE, file.size))
+            self.data[part] = file.read(part.start, part.stop)
+
+    def read(self, start: int, stop: int) -> bytes:
+        return bytes(self.view(start, stop))
+
+    def view(self, start: int, stop: int) -> memoryview:
+        check_span(self, start, stop)
+        return memoryview(self.data)[start:stop]
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:

@@ -53,7 +53,7 @@ def attend_everywhere(
     context = np.empty((queries, heads, d_value), dtype=q.dtype).swapaxes(0, 1)  # in the order of join_heads
     lse = np.empty((heads, queries), dtype=q.dtype)
     scaled = np.multiply(q, np.float32(scale), out=scratch("scaled", q.shape))
-    bound = longest(scaled) * np.repeat(longest(k), shared)
+    bound = _longest(scaled) * np.repeat(_longest(k), shared)
     small = bound < LARGEST_EXPONENT  # False where it is NaN
     ones = np.ones(keys, dtype=q.dtype)
     together = max(1, TILE_CELLS // (queries * keys)) if shared == 1 else 1
@@ -78,7 +78,7 @@ def attend_everywhere(
     return context, lse
 
 
-def longest(x: Float[np.ndarray, "heads tokens d_head"]) -> Float[np.ndarray, " heads"]:
+def _longest(x: Float[np.ndarray, "heads tokens d_head"]) -> Float[np.ndarray, " heads"]:
     """(heads,): the largest norm of a head's vectors."""
     return np.sqrt(np.einsum("htd,htd->ht", x, x).max(axis=-1))
 

@@ -94,13 +94,8 @@ class Tops:
 
     def masked_lm(self, last: Tokens) -> Float[np.ndarray, "tokens vocabulary"]:
         """A score for every token of the vocabulary at every position, (S, vocabulary)."""
-        encoder, x = self.encoder, last
-        if encoder.held("masked_lm.transform.weight") is not None:
-            x = encoder.linear(last, "masked_lm.transform")
-            activate(self.masked_lm_activation(), x, encoder.threads)
-            x = encoder.norm(x, "masked_lm.norm")
         decoder, bias = self.decoder()
-        logits = x @ decoder.T
+        logits = self.dense(last, "masked_lm") @ decoder.T
         if bias is not None:
             logits += bias
         return logits
@@ -132,13 +127,12 @@ class Tops:
 
     def dense(self, x: Tokens, task: str) -> Tokens:
         """The dense layer, activation and norm before a task's last layer, as far as the class has them."""
-        encoder, family = self.encoder, self.encoder.anatomy.family
-        if not encoder.anatomy.has(f"{task}.dense.weight"):
+        encoder, (role, activation, norm) = self.encoder, before_last(self, task)
+        if not encoder.anatomy.has(f"{role}.weight"):
             return x
-        x = encoder.linear(x, f"{task}.dense")
-        activation = family.sequence_activation if family else None
-        activate(activation or self.activation(), x, encoder.threads)
-        return encoder.norm(x, f"{task}.norm") if encoder.anatomy.has(f"{task}.norm.weight") else x
+        x = encoder.linear(x, role)
+        activate(activation, x, encoder.threads)
+        return encoder.norm(x, norm) if encoder.anatomy.has(f"{norm}.weight") else x
 
     def token(self, last: Tokens) -> Float[np.ndarray, "tokens labels"]:
         """A score for every label of every token, (S, labels)."""
@@ -189,6 +183,17 @@ class Tops:
             return None
         labels = {int(index): str(label) for index, label in id2label.items()}
         return tuple(labels[index] for index in range(len(labels))) if set(labels) == set(range(len(labels))) else None
+
+
+def before_last(tops: Tops, task: str) -> tuple[str, str, str]:
+    """Return the role of the dense layer before a task's last Linear, its activation, and the role of a norm."""
+    anatomy = tops.encoder.anatomy
+    if task == "masked_lm":
+        return "masked_lm.transform", tops.masked_lm_activation(), "masked_lm.norm"
+    if task == "sequence" and not anatomy.has("sequence.out.weight"):
+        return "pooler", "tanh", "pooler.norm"
+    own = anatomy.family.sequence_activation if anatomy.family else None
+    return f"{task}.dense", own or tops.activation(), f"{task}.norm"
 
 
 def pooled(

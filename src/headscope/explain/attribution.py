@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.encoder.task_heads import before_last
 from headscope.errors import not_a_number
 from headscope.explain.propagation import SLOPES, hold
-from headscope.explain.steps import Chain, Step, held_activation, held_linear, held_norm
+from headscope.explain.steps import Affine, Chain, Pooled, Step, held_activation, held_linear, held_norm
 from headscope.results.effect_records import Target, Wanted
 from headscope.results.explained import Attribution
 from headscope.runs.effects import prepared_for
@@ -27,8 +28,8 @@ from headscope.runs.texts import as_input, one_text
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.checkpoint.tokenizer import Prepared
     from headscope.model import Model
-    from headscope.results.tokens import TokenAxis
 
     Tokens = Float[np.ndarray, "tokens d_model"]
 
@@ -47,81 +48,38 @@ def top_gradient(model: Model, target: Target, last: Tokens, *, slopes: str = SL
             top_gradient(model, one, last, slopes=slopes) for one in (target.alone, target.against)
         )
         return g - other, bias - less
-    g = np.zeros_like(last)
+    g, added = _top(model, target, last, slopes).back(np.ones((1, 1), dtype=np.float32))
+    return g, float(added)
+
+
+def _top(model: Model, target: Target, last: Tokens, slopes: str) -> Step:
+    """The step from the last hidden state to a target's number; a classifier may read the mean of vectors or scores."""
     if target.direction is not None:
-        along = (target.direction / target.length).astype(np.float32)
-        rows = model.pooling.tokens(target.prompt)
-        g[rows, : len(along)] = along / len(g[rows])
-        return g, 0.0
+        along = np.zeros((1, last.shape[1]), dtype=np.float32)
+        along[0, : len(target.direction)] = target.direction / target.length
+        return Chain((Pooled.mean(model.pooling.tokens(target.prompt), len(last)), Affine(along)))
     assert target.index is not None
-    if target.kind in ("class", "score") and target.row is None:
-        return _over_all_tokens(model, target.index, last, slopes)
-    assert target.row is not None
-    row = last[target.row : target.row + 1]
-    steps, bias = _steps(model, target, row, slopes)
-    g[target.row], more = _through(steps, model, target, bias)
-    return g, more
+    mean = Pooled.mean(slice(None) if target.row is None else slice(target.row, target.row + 1), len(last))
+    of_scores = target.row is None and model.tops.pooling != "mean"
+    task = {"word": "masked_lm", "token": "token"}.get(target.kind, "sequence")
+    role = "sequence.out" if task == "sequence" and model.anatomy.has("sequence.out.weight") else "classifier"
+    out = Affine(*model.tops.decoder()) if task == "masked_lm" else held_linear(model.encoder, role)
+    steps = (*dense_steps(model, task, last if of_scores else mean.into(last), slopes), out.rows([target.index]))
+    return Chain((*steps, mean) if of_scores else (mean, *steps))
 
 
-def _over_all_tokens(model: Model, index: int, last: Tokens, slopes: str) -> tuple[Tokens, float]:
-    """A sequence classifier that reads all tokens: its mean of their vectors, or of their scores."""
-    target = Target("class", "", index, None)
-    if model.tops.pooling == "mean":
-        steps, bias = _steps(model, target, last.mean(axis=0, keepdims=True), slopes)
-        row, more = _through(steps, model, target, bias)
-        return np.repeat(row / np.float32(len(last)), len(last), axis=0), more
-    steps, bias = _steps(model, target, last, slopes)
-    g, added = Chain(tuple(steps)).back(np.repeat(_slope(model, target)[None], len(last), axis=0) / len(last))
-    return g, float(added) + bias
+def dense_steps(model: Model, task: str, rows: Tokens, slopes: str = SLOPES) -> tuple[Step, ...]:
+    """The steps from last hidden states to what a task's last Linear reads.
 
-
-def _through(
-    steps: list[Step], model: Model, target: Target, bias: float
-) -> tuple[Float[np.ndarray, "1 d_model"], float]:
-    g, added = Chain(tuple(steps)).back(_slope(model, target)[None])
-    return g, float(added) + bias
-
-
-def _out(model: Model, target: Target) -> str:
-    """The role of the last Linear of a classifier; one of texts has its own, or one that follows the pooler."""
-    own = target.kind != "token" and model.anatomy.has("sequence.out.weight")
-    return "sequence.out" if own else "classifier"
-
-
-def _slope(model: Model, target: Target) -> Float[np.ndarray, " width"]:
-    """The row of the last Linear that gives the target."""
-    assert target.index is not None
-    if target.kind == "word":
-        return model.tops.decoder()[0][target.index]
-    return model.encoder.weight(f"{_out(model, target)}.weight")[target.index]
-
-
-def _steps(model: Model, target: Target, rows: Tokens, slopes: str) -> tuple[list[Step], float]:
-    """The steps from the rows that are read to the last Linear, and that one's bias."""
-    encoder, anatomy = model.encoder, model.anatomy
-    assert target.index is not None
-    if target.kind == "word":
-        task, activation, biases = "masked_lm", model.tops.masked_lm_activation(), model.tops.decoder()[1]
-    else:
-        task = "token" if target.kind == "token" else "sequence"
-        family = anatomy.family.sequence_activation if anatomy.family else None
-        activation, biases = str(family or model.tops.activation()), encoder.held(f"{_out(model, target)}.bias")
-    bias = 0.0 if biases is None else float(biases[target.index])
-    dense = "masked_lm.transform" if task == "masked_lm" else f"{task}.dense"
-    if task == "sequence" and not anatomy.has("sequence.out.weight"):
-        dense, activation = "pooler", "tanh"
-    if not anatomy.has(f"{dense}.weight"):
-        return [], bias
+    Of a masked-LM head, logits = LayerNorm(act(x W + b)) D^T + bias: the LayerNorm's deviation is held, act is its
+    tangent. EuroBERT's decoder reads x itself, so there are none.
+    """
+    encoder, (dense, activation, norm) = model.encoder, before_last(model.tops, task)
+    if not model.anatomy.has(f"{dense}.weight"):
+        return ()
     active, values = held_activation(activation, encoder.linear(rows, dense), slopes)
-    steps: list[Step] = [held_linear(encoder, dense), active]
-    if dense != "pooler" and anatomy.has(f"{task}.norm.weight"):
-        steps.append(held_norm(encoder, values, f"{task}.norm"))
-    return steps, bias
-
-
-def masked_lm_steps(model: Model, rows: Tokens) -> list[Step]:
-    """The steps from last hidden states to what the masked-LM head's decoder reads."""
-    return _steps(model, Target("word", "", 0, None), rows, SLOPES)[0]
+    norms = (held_norm(encoder, values, norm),) if model.anatomy.has(f"{norm}.weight") else ()
+    return (held_linear(encoder, dense), active, *norms)
 
 
 def attribute(
@@ -138,27 +96,21 @@ def attribute(
     The formula is in headscope.explain.propagation; it costs about two forward passes.
     """
     found = prepared_for(model, one_text(text), target, pair, max_length=max_length)
-    result = attribution_of(model, found.encoded, target, text=found.text, pair=found.pair, check=check)
-    return replace(result, notes=found.notes)
+    return attribution_of(model, found, target, check=check)
 
 
-def attribution_of(
-    model: Model,
-    encoded: TokenAxis,
-    target: Wanted = None,
-    *,
-    text: str,
-    pair: str | None = None,
-    check: bool = True,
-) -> Attribution:
+def attribution_of(model: Model, text: Prepared, target: Wanted = None, *, check: bool = True) -> Attribution:
     """The attribution of a text that is already tokenized; arguments and errors as for `attribute`."""
+    encoded = text.encoded
     held = hold(model.encoder, as_input(encoded))
     goal = check_slope(choose(model, encoded, held.last, target))
     total = _number(model, goal, held.last)
     g, on_top = top_gradient(model, goal, held.last)
     scores, below = held.parts(g)
     said = predicted(model, goal, held.last)
-    result = Attribution(goal, "decompx", scores, total, on_top + below, encoded, text, pair, prediction=said)
+    result = Attribution(
+        goal, "decompx", scores, total, on_top + below, encoded, text.text, text.pair, said, notes=text.notes
+    )
     if not check:
         return result
     best = maskable(model, result.parts(), {"": encoded.ids})

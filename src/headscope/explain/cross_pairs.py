@@ -117,16 +117,7 @@ class CrossPairs:
         """The greatest weights of the query's words on the document's, one of each head, and what cutting each does."""
         queries, documents = _words(match)
         words = {token: part for part in (*queries, *documents) for token in part.tokens}
-        edges = []
-        for layer, weights in enumerate(self._weights(at)):
-            rows, columns = (
-                np.array([token for part in side for token in part.tokens]) for side in (queries, documents)
-            )
-            between = weights[:, rows[:, None], columns]
-            for head, cells in enumerate(between):
-                row, column = np.unravel_index(cells.argmax(), cells.shape)
-                edges.append(Edge(float(cells[row, column]), layer, head, int(rows[row]), int(columns[column])))
-        edges = sorted(edges, key=lambda edge: -edge.weight)[:count]
+        edges = sorted(_greatest(self._weights(at), queries, documents), key=lambda edge: -edge.weight)[:count]
         return [
             Link(words[edge.query], words[edge.document], edge.weight, effect, (edge.layer, edge.head))
             for edge, effect in zip(edges, self.cut(at, match.score, edges), strict=True)
@@ -147,19 +138,13 @@ class CrossPairs:
             queries, documents = _words(match)
             changes = self.changes(at, match.score, documents)
             best = int(np.argmax(changes))
-            rows = np.array([token for part in queries for token in part.tokens])
-            of_words, edges = [], []
-            for layer, weights in enumerate(self._weights(at)):
-                put = np.stack([weights[:, rows][:, :, list(part.tokens)].sum((1, 2)) for part in documents], axis=1)
-                of_words.append(put / put.sum(axis=1, keepdims=True))
-                for head, cells in enumerate(weights[:, rows][:, :, list(documents[best].tokens)]):
-                    row, column = np.unravel_index(cells.argmax(), cells.shape)
-                    token = documents[best].tokens[column]
-                    edges.append(Edge(float(cells[row, column]), layer, head, int(rows[row]), token))
-            table = np.concatenate(of_words)
+            rows, layers = [token for part in queries for token in part.tokens], self._weights(at)
+            of_heads = np.concatenate([weights[:, rows] for weights in layers])
+            put = np.stack([of_heads[:, :, list(part.tokens)].sum((1, 2)) for part in documents], axis=1)
+            table = put / put.sum(axis=1, keepdims=True)
             shares.append(table[:, best])
             found.append(table.argmax(axis=1) == best)
-            effects.append(self.cut(at, match.score, edges))
+            effects.append(self.cut(at, match.score, _greatest(layers, queries, [documents[best]])))
         sizes = self.model.anatomy.known()
         columns = {
             measure.name: HeadValues.of(measure, np.array(numbers).mean(0).reshape(sizes.layers, sizes.heads))
@@ -173,6 +158,19 @@ class CrossPairs:
         encoded, _ = self._read[at]
         trace = self.model.trace(ids=list(encoded.ids), segments=list(encoded.segments))
         return [np.asarray(trace[layer].weights[:]) for layer in range(len(trace.layers))]
+
+
+def _greatest(
+    layers: Sequence[Float[np.ndarray, "heads queries keys"]], queries: Sequence[Part], documents: Sequence[Part]
+) -> list[Edge]:
+    """Each head's greatest weight of these words of the query on these of the document."""
+    rows, columns = ([token for part in side for token in part.tokens] for side in (queries, documents))
+    edges = []
+    for layer, weights in enumerate(layers):
+        for head, cells in enumerate(weights[:, rows][:, :, columns]):
+            row, column = np.unravel_index(cells.argmax(), cells.shape)
+            edges.append(Edge(float(cells[row, column]), layer, head, rows[row], columns[column]))
+    return edges
 
 
 def _words(match: Match) -> tuple[list[Part], list[Part]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from headscope.errors import HeadscopeError
 from headscope.explain.content import Content
 from headscope.explain.residual import blocks_of_rows, record_of, values_of, weights_of
 from headscope.heads.kinds import FINDINGS
-from headscope.heads.reference import padding
+from headscope.heads.reference import over_queries, padding
 from headscope.results.lazy_maps import TILE_CELLS
 from headscope.traces import layer_W_O
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from headscope.traces import LayerRecord, Trace
 
     PerHead = Float[np.ndarray, " heads"]
+    Cells = Int[np.ndarray, "n 3"]
+    """Links by the place of their head, their query and their key."""
 
 
 NEIGHBOURS = {"previous": -1, "same": 0, "next": 1}
@@ -102,27 +104,6 @@ class Measures:
     links: list[Link]
 
 
-@dataclass
-class _Sums:
-    """Totals over the blocks of a layer."""
-
-    keys: Float[np.ndarray, "heads keys"]
-    totals: dict[str, PerHead] = field(default_factory=dict)
-    counts: dict[str, PerHead] = field(default_factory=dict)
-    cells: list[Int[np.ndarray, "n 3"]] = field(default_factory=list)
-    weights: list[Float[np.ndarray, " n"]] = field(default_factory=list)
-
-    def add(self, name: str, values: Float[np.ndarray, "heads n"], rows: Bool[np.ndarray, "heads n"]) -> None:
-        """Add the values of a block's queries where `rows` says that they have one."""
-        self.totals[name] = self.totals.get(name, 0) + np.where(rows, values, 0).sum(-1, dtype=np.float64)
-        self.counts[name] = self.counts.get(name, 0) + rows.sum(-1)
-
-    def mean(self, name: str) -> PerHead:
-        """The mean over queries; NaN where no query has a value."""
-        count = self.counts[name]
-        return np.where(count > 0, self.totals[name] / np.maximum(count, 1), np.nan)
-
-
 def surprise(share: float | Float[np.ndarray, " n"], expected: float | Float[np.ndarray, " n"]) -> Any:
     """The distance of a share of a head's weight from the expected one, in nats; 0 where they agree.
 
@@ -146,30 +127,33 @@ def measure(trace: Trace, layer: int, roles: Roles, content: Content | None) -> 
     features, gram = _features(trace, layer, record, roles)
     d_value = 0 if gram is None else gram.shape[-1]
     seeing = np.isfinite(record.lse) & ~padding(record.mask, roles, queries)[None]
-    sums = _Sums(np.zeros((heads, keys)))
+    on_keys = np.zeros((heads, keys))
+    links: list[tuple[Cells, Float[np.ndarray, " n"]]] = []
+    of_queries: dict[str, list[Float[np.ndarray, "heads n"]]] = {}
     for rows in blocks_of_rows(heads, queries, keys):
         p, seen = weights_of(record, rows), seeing[:, rows]
-        sums.keys += np.where(seen[..., None], p, 0).sum(1) if not seen.all() else p.sum(1)
+        on_keys += np.where(seen[..., None], p, 0).sum(1) if not seen.all() else p.sum(1)
         mixed = p @ features
         masses = mixed[..., d_value:]
-        for at, role in enumerate(ROLES):
-            sums.add(role, masses[..., at], seen & getattr(roles, role).any())
+        found = {role: (masses[..., at], seen & getattr(roles, role).any()) for at, role in enumerate(ROLES)}
         if gram is not None:
             context, norms = mixed[..., :d_value], masses[..., len(ROLES) :]
-            squares = np.einsum("hnd,hnd->hn", context @ gram, context)
-            sums.add("length", np.sqrt(np.maximum(squares, 0)), seen)
+            squares, total = np.einsum("hnd,hnd->hn", context @ gram, context), norms[..., -1]
+            found["length"] = np.sqrt(np.maximum(squares, 0)), seen
             for at, role in enumerate(ROLES):
-                total = norms[..., -1]
-                sums.add(f"{role} written", norms[..., at] / np.where(total > 0, total, 1), seen & (total > 0))
+                found[f"{role} written"] = norms[..., at] / np.where(total > 0, total, 1), seen & (total > 0)
         if content is not None:
-            _add_pairs(sums, p, rows, seen, content)
-    means = sums.keys / np.maximum(seeing.sum(-1, keepdims=True), 1)
-    named = {name: sums.mean(name) for name in sums.totals}
+            found |= _on_words(p, rows, seen, content)
+            links.append(_links(p, rows, content))
+        for name, (values, defined) in found.items():
+            of_queries.setdefault(name, []).append(np.where(defined, values, np.nan))
+    means = on_keys / np.maximum(seeing.sum(-1, keepdims=True), 1)
+    named = {name: over_queries(np.concatenate(parts, axis=-1), np.float64) for name, parts in of_queries.items()}
     shares = {name: values for name, values in named.items() if name in FINDINGS}
     expected = {} if content is None else _expected(means, content)
-    links = _strongest_links(trace, layer, sums, means, content) if sums.cells and content is not None else []
+    strongest = [] if content is None else _strongest_links(trace, layer, links, shares, means, content)
     written = {role: named[f"{role} written"] for role in ROLES} if gram is not None else {}
-    return Measures(layer, shares, expected, written, named.get("length"), links)
+    return Measures(layer, shares, expected, written, named.get("length"), strongest)
 
 
 def _features(
@@ -187,31 +171,34 @@ def _features(
     return np.concatenate([v, every, norms * flags, norms], -1), gram
 
 
-def _add_pairs(
-    sums: _Sums,
+def _on_words(
     p: Float[np.ndarray, "heads n keys"],
     rows: Int[np.ndarray, " n"],
     seen: Bool[np.ndarray, "heads n"],
     content: Content,
-) -> None:
-    """Add a block's weights on neighbours and equal words, and its links; queries and keys are the same tokens."""
-    keys = p.shape[-1]
-    at = np.arange(len(rows))
+) -> dict[str, tuple[Float[np.ndarray, "heads m"], Bool[np.ndarray, "heads m"]]]:
+    """A block's weights on neighbours and equal words, and which count; queries and keys are the same tokens."""
+    keys, at, found = p.shape[-1], np.arange(len(rows)), {}
     for name, offset in NEIGHBOURS.items():
         to = rows + offset
-        inside = (to >= 0) & (to < keys)
-        sums.add(name, p[:, at, np.clip(to, 0, keys - 1)], seen & inside)
+        found[name] = p[:, at, np.clip(to, 0, keys - 1)], seen & (to >= 0) & (to < keys)
     equal = _equal(content, rows)
     repeated = np.flatnonzero(equal.any(-1))
-    sums.add("same_word", np.einsum("hnm,nm->hn", p[:, repeated], equal[repeated]), seen[:, repeated])
-    places = np.argwhere(p >= FINDINGS["link"])
-    query, key = rows[places[:, 1]], places[:, 2]
+    found["same_word"] = np.einsum("hnm,nm->hn", p[:, repeated], equal[repeated]), seen[:, repeated]
+    return found
+
+
+def _links(
+    p: Float[np.ndarray, "heads n keys"], rows: Int[np.ndarray, " n"], content: Content
+) -> tuple[Cells, Float[np.ndarray, " links"]]:
+    """A block's links, and their weights."""
+    cells = np.argwhere(p >= FINDINGS["link"])
+    query, key = rows[cells[:, 1]], cells[:, 2]
     other = (content.group[query] != content.group[key]) | (content.text[query] != content.text[key])
     linked = content.looking[query] & content.content[key] & other
     linked &= np.abs(content.step[query] - content.step[key]) > 1
-    places = places[linked]
-    sums.weights.append(p[tuple(places.T)])
-    sums.cells.append(np.stack([places[:, 0], rows[places[:, 1]], places[:, 2]], axis=-1))
+    weights = p[tuple(cells[linked].T)]
+    return np.stack([cells[:, 0], query, key], axis=-1)[linked], weights
 
 
 def _equal(content: Content, rows: Int[np.ndarray, " n"]) -> Bool[np.ndarray, "n keys"]:
@@ -240,18 +227,23 @@ def _expected(means: Float[np.ndarray, "heads keys"], content: Content) -> dict[
 
 
 def _strongest_links(
-    trace: Trace, layer: int, sums: _Sums, means: Float[np.ndarray, "heads keys"], content: Content
+    trace: Trace,
+    layer: int,
+    links: Sequence[tuple[Cells, Float[np.ndarray, " n"]]],
+    shares: Mapping[str, PerHead],
+    means: Float[np.ndarray, "heads keys"],
+    content: Content,
 ) -> list[Link]:
     """The most telling links of a layer, each against the mean weight that the other queries give to its key."""
-    cells, weights = np.concatenate(sums.cells), np.concatenate(sums.weights).astype(np.float64)
-    numbers = np.array(trace.head_numbers(layer))
-    positional = np.any([sums.mean(name) >= FINDINGS[name] for name in ("previous", "next")], axis=0)
+    cells, weights = (np.concatenate(parts) for parts in zip(*links, strict=True))
+    numbers, weights = np.array(trace.head_numbers(layer)), weights.astype(np.float64)
+    positional = np.any([shares[name] >= FINDINGS[name] for name in ("previous", "next")], axis=0)
     changed = [head for at, head in trace.changed if at == layer]
     active = ~np.isin(numbers, changed) & ~positional
     cells, weights = cells[active[cells[:, 0]]], weights[active[cells[:, 0]]]
     queries = len(trace.queries)
     expected = np.maximum(means[cells[:, 0], cells[:, 2]] * queries - weights, 0) / max(queries - 1, 1)
-    links = [
+    listed = [
         Link(
             layer,
             int(numbers[head]),
@@ -263,7 +255,7 @@ def _strongest_links(
         )
         for (head, query, key), weight, usual in zip(cells, weights, expected, strict=True)
     ]
-    return sorted(links, key=lambda link: -link.score)[:MOST_LINKS]
+    return sorted(listed, key=lambda link: -link.score)[:MOST_LINKS]
 
 
 def _telling(content: Content, query: int, key: int) -> float:

@@ -24,6 +24,7 @@ from headscope.explain.taken_in import readers_of, shares_by
 from headscope.heads import roles_of
 from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
+from headscope.model import Model
 from headscope.results.explained import Cell, Finding
 from headscope.settings import whole
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
     from headscope.heads import Roles
     from headscope.traces import Trace
+
+    Measured = tuple[Measures, int, int]
+    """A head that counts: its layer's measures, its place in them, and its number."""
 
 PLACES = {"previous": "the one before", "next": "the one after", "same": "itself"}
 EVERY = 0.9
@@ -101,17 +105,23 @@ def findings(trace: Trace, *, layers: Sequence[int] | None = None, most: int | N
     content = content_of(trace, trace.queries, roles) if aligned else None
     left_out = trace.changed | set(trace.broken)
     measured = [measure(trace, layer, roles, content) for layer in chosen]
-    heads = [(layer, head) for layer in chosen for head in trace.head_numbers(layer) if (layer, head) not in left_out]
+    each = [
+        (of, at, head)
+        for of in measured
+        for at, head in enumerate(trace.head_numbers(of.layer))
+        if (of.layer, head) not in left_out
+    ]
     rows = np.flatnonzero(~roles.query_special)
     sample = rows[
         np.all([np.isfinite(trace.layers[trace.numbers.index(layer)].lse[:, rows]).all(0) for layer in chosen], 0)
     ]
+    links = [link for of in measured for link in of.links if (link.layer, link.head) not in left_out]
     everything = [
-        *_linked(trace, measured, heads, content),
-        *_neighbours(trace, measured, heads, content),
-        *_resting(trace, measured, heads, roles, sample),
-        *_alike(trace, heads, sample),
-        *_negligible(trace, measured, heads),
+        *_linked(trace, links, content),
+        *_neighbours(trace, each, content),
+        *_resting(trace, each, roles, sample),
+        *_alike(trace, [(of.layer, head) for of, _, head in each], sample),
+        *_negligible(each),
     ]
     return ranked([finding for finding in everything if finding.surprise >= LEAST_SURPRISE])[:most]
 
@@ -138,22 +148,9 @@ def ranked(everything: Sequence[Finding]) -> tuple[Finding, ...]:
     return (*order, *(finding for _, finding in sorted(rest, key=lambda pair: -pair[0])))
 
 
-def _each(
-    trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]]
-) -> Iterator[tuple[Measures, int, int]]:
-    """Every head that counts: its layer's measures, its position in them and its number."""
-    counted = set(heads)
-    for layer in measured:
-        for at, head in enumerate(trace.head_numbers(layer.layer)):
-            if (layer.layer, head) in counted:
-                yield layer, at, head
-
-
-def _neighbours(
-    trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]], content: Content | None
-) -> Iterator[Finding]:
+def _neighbours(trace: Trace, each: Sequence[Measured], content: Content | None) -> Iterator[Finding]:
     """Heads that read the word before, after or itself, or other tokens of the same word."""
-    for layer, at, head in _each(trace, measured, heads):
+    for layer, at, head in each:
         for kind in (*PLACES, "same_word"):
             if kind not in layer.expected:
                 continue
@@ -185,15 +182,8 @@ def _clearest(trace: Trace, layer: int, head: int, content: Content | None, offs
     return Cell(layer, head, query, query + offset)
 
 
-def _resting(
-    trace: Trace,
-    measured: Sequence[Measures],
-    heads: Sequence[tuple[int, int]],
-    roles: Roles,
-    rows: Int[np.ndarray, " n"],
-) -> Iterator[Finding]:
+def _resting(trace: Trace, each: Sequence[Measured], roles: Roles, rows: Int[np.ndarray, " n"]) -> Iterator[Finding]:
     """All heads that rest on [CLS], [SEP] or punctuation, in one sentence."""
-    each = list(_each(trace, measured, heads))
     resting = [
         (float(layer.shares[role][at]), layer, at, head, role)
         for layer, at, head in each
@@ -242,16 +232,12 @@ def _role_name(trace: Trace, role: str) -> str:
     return next((token for token, flag in zip(trace.keys.tokens, flags, strict=True) if flag), role)
 
 
-def _linked(
-    trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]], content: Content | None
-) -> Iterator[Finding]:
+def _linked(trace: Trace, links: Sequence[Link], content: Content | None) -> Iterator[Finding]:
     """The most telling links, one of each looking word and one of each pair of words."""
     if content is None:
         return
-    counted = set(heads)
-    links = [link for layer in measured for link in layer.links if (link.layer, link.head) in counted]
-    links.sort(key=lambda link: -link.score)
-    closer = [replace(link, expected=max(link.expected, offset_mean(trace, link))) for link in links[:32]]
+    links = sorted(links, key=lambda link: -link.score)[:32]
+    closer = [replace(link, expected=max(link.expected, offset_mean(trace, link))) for link in links]
     best: list[Link] = []
     seen: set[object] = set()
     for link in sorted(closer, key=lambda link: -link.score):
@@ -260,7 +246,9 @@ def _linked(
         if link.weight > link.expected and not seen & {place, pair}:
             seen |= {place, pair}
             best.append(link)
-    moved, brought = moved_by_cuts(trace, best[:CUT]), brought_by_links(trace, best[:CUT])
+    runs_on = isinstance(trace.source, Model) and not trace.changed and len(trace) <= MOST_TOKENS
+    cut = best[:CUT] if runs_on else []
+    moved, brought = moved_by_cuts(trace, cut), brought_by_links(trace, cut)
     order = sorted(range(len(best)), key=lambda at: at < len(moved) and moved[at] < LEAST_MOVED)
     for at in order:
         yield _told(best[at], content, moved[at : at + 1], brought[at : at + 1])
@@ -326,12 +314,12 @@ def _alike(trace: Trace, heads: Sequence[tuple[int, int]], rows: np.ndarray) -> 
             )
 
 
-def _negligible(trace: Trace, measured: Sequence[Measures], heads: Sequence[tuple[int, int]]) -> Iterator[Finding]:
+def _negligible(each: Sequence[Measured]) -> Iterator[Finding]:
     """Heads that write vectors much shorter than their layer's other heads do."""
-    for layer, at, head in _each(trace, measured, heads):
+    for layer, at, head in each:
         if layer.lengths is None:
             continue
-        counted = [place for other, place, _ in _each(trace, measured, heads) if other is layer]
+        counted = [place for other, place, _ in each if other is layer]
         average = float(layer.lengths[counted].mean())
         ratio = float(layer.lengths[at]) / average if average > 0 else 1.0
         if ratio <= FINDINGS["negligible"]:
@@ -350,11 +338,9 @@ def brought_by_links(trace: Trace, links: Sequence[Link]) -> list[tuple[float, f
 
     Returns:
         For each link its share (headscope.explain.taken_in), the largest one and its (layer, head); none where the
-        trace is not of a whole pass of an opened model whose norms follow its sums.
+        trace is not of a whole pass of a model whose norms follow its sums.
     """
-    from headscope.model import Model
-
-    if not links or not isinstance(trace.source, Model) or trace.changed or len(trace) > MOST_TOKENS:
+    if not links:
         return []
     try:
         rows = np.array([link.query for link in links])
@@ -373,21 +359,18 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
     """1 - the cosine of each link's looking word's last hidden state with what it is without the link.
 
     Returns:
-        A number for each link; none where the trace is not of a whole pass of a model that can be run.
+        A number for each link; none where the trace's model can't be run.
     """
-    from headscope.model import Model
-
-    model = trace.source
-    whole = isinstance(model, Model) and not trace.changed and trace.keys is trace.queries
-    if not links or not whole or not isinstance(model, Model) or len(trace) > MOST_TOKENS:
+    if not links:
         return []
     # Imported only here: a text without links needs no runs.
     from headscope.runs.engine import Edit, NumpyRunner
-    from headscope.runs.texts import as_input, self_attended
+    from headscope.runs.texts import as_input
 
-    runner = NumpyRunner(model)
+    assert isinstance(trace.source, Model)
+    runner = NumpyRunner(trace.source)
     try:
-        base = runner.base([as_input(self_attended(trace))])
+        base = runner.base([as_input(trace.queries)])
         edits = [frozenset({Edit(link.layer, link.head, "edge", edge=(link.query, link.key))}) for link in links]
         moved = [0.0] * len(links)
         for runs, (states,) in runner.states(base, edits):

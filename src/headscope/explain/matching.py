@@ -12,9 +12,9 @@ at once: its logit is the sum over the tokens of both, and no sum over pairs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -95,27 +95,23 @@ def _taken_apart(engine: Pairs | CrossPairs, documents: int, check: bool) -> lis
         one = engine.match(at)
         one = replace(one, notes=(*one.notes, *unapplied))
         if check:
-            checks, unchecked = with_masking(model, _maskable(model, one), partial(engine.changes, at, one.score))
+            checks, unchecked = _checked(engine, at, one)
             one = replace(one, checks=checks, unchecked=unchecked)
         matches.append(one)
     return matches
 
 
-def _maskable(model: Model, match: Match, count: int = CHECKED) -> list[Part]:
-    """The strongest words of both sides."""
+def _checked(engine: Pairs | CrossPairs, at: int, match: Match, count: int = CHECKED) -> tuple[tuple[Part, ...], str]:
+    """The strongest words of both sides of a match, each masked for real; or none, and why."""
     ids = {side: getattr(match, side).axis.ids for side in SIDES}
-    return maskable(model, [part for side in SIDES for part in match.parts(side)], ids, count)
+    words = maskable(engine.model, [part for side in SIDES for part in match.parts(side)], ids, count)
+    return with_masking(engine.model, words, partial(engine.changes, at, match.score))
 
 
 def _masked(engine: Pairs | CrossPairs, matches: Sequence[Match], at: int, count: int) -> tuple[Part, ...]:
     """The strongest words of both sides of a match, each masked for real."""
-    match = matches[at]
-    checks, unchecked = with_masking(
-        engine.model, _maskable(engine.model, match, count), partial(engine.changes, at, match.score)
-    )
-    if unchecked:
-        raise InputError(unchecked, where="check", advice="name the mask token in tokenizer_config.json")
-    return checks
+    mask_of(engine.model)
+    return _checked(engine, at, matches[at], count)[0]
 
 
 def _check(query: str, documents: Sequence[str], level: str, kind: str | None) -> None:
@@ -133,28 +129,16 @@ def _check(query: str, documents: Sequence[str], level: str, kind: str | None) -
             raise InputError(f"{name} is empty", where=name, advice="pass a text with at least one word")
 
 
-@dataclass(frozen=True, eq=False)
-class Side:
-    """A text as the model reads it.
+class Side(NamedTuple):
+    """A text as the model reads it, and its pass, held; of the output alone at level output."""
 
-    Attributes:
-        text: with the prompt, lower-cased where the model does so.
-        prompt: characters of the prompt.
-        encoded: its tokens.
-        held: the pass, held; of the output alone at level output.
-        notes: that a prompt was added, that the text was cut.
-    """
-
-    text: str
-    prompt: int
-    encoded: TokenAxis
+    text: Prepared
     held: Held
-    notes: tuple[str, ...]
 
     @property
     def read(self) -> Read:
         """The last hidden states and the tokens."""
-        return self.held.last, self.encoded
+        return self.held.last, self.text.encoded
 
 
 def _read(model: Model, scoring: Scoring, text: str, at: int, name: str) -> Prepared:
@@ -202,7 +186,7 @@ class Pairs:
         held = hold(self.model.encoder, as_input(found.encoded), slopes=SLOPES)
         if self.level == "output":
             held = Held((), None, held.last, held.last)
-        return Side(found.text, found.prompt, found.encoded, held, found.notes)
+        return Side(found, held)
 
     def side(self, document: int) -> Side:
         """A document; the last one is kept."""
@@ -228,8 +212,8 @@ class Pairs:
         for number, (name, side) in enumerate(zip(SIDES, (query, document), strict=True)):
             shares = np.einsum("ij,ij->i", at_embeddings[number], side.held.embedded, dtype=np.float64)
             rest = float(on_top[number]) + float(below[number])
-            inside = tuple(range(len(side.encoded)))
-            sides.append(MatchedText(name, side.text, side.encoded, shares, rest, side.prompt, inside=inside))
+            text, inside = side.text, tuple(range(len(side.text.encoded)))
+            sides.append(MatchedText(name, text.text, text.encoded, shares, rest, text.prompt, inside=inside))
         return Match(
             self.scoring,
             features.score,
@@ -239,14 +223,14 @@ class Pairs:
             self.level,
             features.found,
             features.dimensions,
-            (*query.notes, *document.notes),
+            (*query.text.notes, *document.text.notes),
             pairs=partial(self.table, at),
             linked=partial(self.links, at),
         )
 
     def table(self, at: int) -> Float[np.ndarray, "queries documents"]:
         """The parts of every pair of tokens and biases: shares of the shorter text forward, the longer one backward."""
-        turned = len(self.query.encoded) > len(self.side(at).encoded)
+        turned = len(self.query.text.encoded) > len(self.side(at).text.encoded)
         table = self.rows(at, "document" if turned else "query")
         return table.T if turned else table
 
@@ -265,8 +249,8 @@ class Pairs:
         of, other = (query, features.query), (document, features.document)
         (mine, first), (theirs, second) = (of, other) if side == "query" else (other, of)
         shares = mine.held.shares(groups=groups, top=first)[: None if groups is None else len(groups)]
-        table = np.empty((len(shares), len(theirs.encoded) + 1))
-        step = max(1, BATCH_TOKENS // len(theirs.encoded))
+        table = np.empty((len(shares), len(theirs.text.encoded) + 1))
+        step = max(1, BATCH_TOKENS // len(theirs.text.encoded))
         for start in range(0, len(shares), step):
             part = slice(start, start + step)
             g, on_top = second.back(shares[part])
@@ -315,7 +299,7 @@ class Pairs:
 
     def _of(self, at: int, part: Part) -> TokenAxis:
         """The text that a word stands in."""
-        return (self.query if part.side == "query" else self.side(at)).encoded
+        return (self.query if part.side == "query" else self.side(at)).text.encoded
 
     def _leaves_words(self, at: int, part: Part) -> bool:
         """True if the text has other words, too."""

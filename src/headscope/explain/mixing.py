@@ -17,6 +17,7 @@ value zeroing asks how far a layer's output turns without one token's value (Moh
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -29,17 +30,14 @@ from headscope.explain.residual import (
     blocks_of_rows,
     check_whole,
     contexts_of,
-    deviations,
-    layer_input,
+    layer_inputs,
     post_norm,
     record_of,
     through_layer,
     values_of,
-    walk,
     weights_of,
     whole_layers,
 )
-from headscope.model import Model
 from headscope.results.arrays import Named
 from headscope.results.explained import MixingRatio
 from headscope.results.lazy_maps import LazyMap
@@ -78,8 +76,7 @@ def mixing_ratio(trace: Trace, kind: str = "AttnResLn-N") -> MixingRatio:
     """
     check_kind(kind)
     check_aligned(trace)
-    inputs = layer_inputs(trace) if "Res" in kind and kind.endswith("N") else dict.fromkeys(trace.numbers)
-    ratios = [LayerMixing(trace, layer, kind, inputs[layer]).ratios() for layer in trace.numbers]
+    ratios = [layer.ratios() for layer in mixings(trace, kind, trace.numbers)]
     return MixingRatio(kind, trace.numbers, np.array(ratios, dtype=np.float32))
 
 
@@ -109,8 +106,8 @@ def norm_map(trace: Trace, layer: int, kind: str = "Attn-N", head: int | None = 
     record = record_of(trace, layer)
     sizes = (len(trace.queries), len(trace.keys))
     if head is None:
-        x = layer_input(trace, layer) if "Res" in kind else None
-        return LazyMap(f"norms {kind}", sizes, LayerMixing(trace, layer, kind, x).tile)
+        (mixing,) = mixings(trace, kind, [layer])
+        return LazyMap(f"norms {kind}", sizes, mixing.tile)
     chosen = trace[layer, head]
     at = trace.head_numbers(layer).index(chosen.head)
     lengths = np.linalg.norm(values_of(record, layer)[at] @ layer_W_O(trace, layer)[at], axis=-1)
@@ -230,20 +227,19 @@ class LayerMixing:
         return (vectors - vectors.mean(-1, keepdims=True)) * self._norm.scale
 
     def _deviations(self, rows: Rows) -> Float[np.ndarray, " n"]:
-        """(n,): what the LayerNorm divides these queries by: the deviation of x + attention + b_O."""
+        """(n,): what the LayerNorm divides these queries by: sqrt(variance + eps) of x + attention + b_O."""
         assert self._norm is not None
         assert self._x is not None
         written = self._project(contexts_of(self.record, self._v, rows))
-        return deviations(self._x[rows] + written + self._norm.bias, self._norm.eps)
+        summed = self._x[rows] + written + self._norm.bias
+        return np.sqrt(summed.var(axis=-1, dtype=np.float64) + self._norm.eps)
 
 
-def layer_inputs(trace: Trace, rows: Rows | None = None) -> dict[int, Tokens]:
-    """Layer number -> (n, d_model), its input at these queries or all; what wasn't kept comes from one walk."""
-    rows = np.arange(len(trace.queries)) if rows is None else rows
-    kept = {layer for layer in trace.numbers if f"hidden_states.{layer}" in trace.outputs}
-    if len(kept) == len(trace.numbers) or not isinstance(trace.source, Model):
-        return {layer: layer_input(trace, layer)[rows] for layer in trace.numbers}
-    return {layer: written.x for layer, written in enumerate(walk(trace, rows))}
+def mixings(trace: Trace, kind: str, layers: Sequence[int]) -> Iterator[LayerMixing]:
+    """Each of these layers, with its input where the kind reads it."""
+    reads = "Res" in kind and kind.endswith("N")
+    inputs = layer_inputs(trace, layers=layers) if reads else dict.fromkeys(layers)
+    return (LayerMixing(trace, layer, kind, inputs[layer]) for layer in layers)
 
 
 def diagonal(record: LayerRecord, rows: Rows) -> Float[np.ndarray, "heads n"]:
@@ -308,9 +304,8 @@ def rollout(trace: Trace, *, to: int | None = None, from_: int | None = None, ki
     place = check_index(to if from_ is None else from_, len(trace), "token", "the trace")  # type: ignore[arg-type]
     flow = np.zeros(len(trace))
     flow[place] = 1
-    inputs = layer_inputs(trace) if "Res" in kind and kind.endswith("N") else dict.fromkeys(trace.numbers)
-    for layer in reversed(trace.numbers) if from_ is None else trace.numbers:
-        flow = _step(LayerMixing(trace, layer, kind, inputs[layer]), flow, into=from_ is None)
+    for layer in mixings(trace, kind, trace.numbers[::-1] if from_ is None else trace.numbers):
+        flow = _step(layer, flow, into=from_ is None)
     name = f"rollout to {place}" if from_ is None else f"rollout from {place}"
     return Named(name, ("tokens",), flow.astype(np.float32), trace.tokens)
 
@@ -321,8 +316,7 @@ def rollouts_to(trace: Trace, to: int, kind: str) -> Float[np.ndarray, "layers t
     For L layers it costs L (L + 1) / 2 steps of `rollout`; its errors are those of `rollout`.
     """
     check_whole(trace)
-    inputs = layer_inputs(trace)
-    layers = [LayerMixing(trace, layer, kind, inputs[layer]) for layer in trace.numbers]
+    layers = [*mixings(trace, kind, trace.numbers)]
     rows = np.zeros((len(layers), len(trace.queries)))
     rows[:, to] = 1
     for last, flow in enumerate(rows):
@@ -379,8 +373,7 @@ def value_zeroing(trace: Trace, layer: int, query: int) -> Named:
     weights = np.where(silenced[:, None], 0, weights_of(record, row)[:, 0]).astype(np.float32)
     sent = (values_of(record, layer) * weights[..., None]).swapaxes(0, 1).reshape(len(trace), -1)  # (keys, joined)
     whole = sent.sum(0, dtype=np.float64)
-    kept = f"hidden_states.{layer}" in trace.outputs
-    x = layer_input(trace, layer)[row] if kept or layer == 0 else walk(trace, row, layer)[-1].output
+    x = layer_inputs(trace, row, [layer])[layer]
     base = _unit(through_layer(encoder, layer, x, whole[None].astype(np.float32)).output)
     distances = np.empty(len(trace))
     for start in range(0, len(trace), BLOCK_KEYS):

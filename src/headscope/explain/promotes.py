@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headscope.anatomy.heads import check_index
-from headscope.attention.activations import activate
-from headscope.attention.scores import join_heads
 from headscope.encoder.forward import is_pre_norm, summands
 from headscope.errors import InputError
+from headscope.explain.attribution import dense_steps
 from headscope.explain.residual import (
     Written,
     check_form,
     check_whole,
-    contexts_of,
     opened_model,
     record_of,
     values_of,
     walk,
 )
-from headscope.explain.steps import HeldNorm, held_norm
+from headscope.explain.steps import Chain, HeldNorm, held_norm
 from headscope.results.explained import Promotion
 from headscope.runs.engine import NumpyRunner
 from headscope.runs.targets import lacks
@@ -39,14 +36,10 @@ if TYPE_CHECKING:
 
     Vector = Float[np.ndarray, " d_model"]
     Places = Sequence[Int[np.ndarray, " _"]]
-    AtPlaces = tuple[Float[np.ndarray, "n joined"], tuple[HeldNorm, ...]]
-    """One layer at some positions: the heads' contexts side by side, and the norms that follow in the residual."""
 
 
 PARTS = ("attention", "feed_forward")
 WHAT = "the effect on the logits"
-STEP = 1e-4
-"""Half the step of the activation's central difference, in fp64."""
 
 
 def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None = None) -> Promotion:
@@ -70,17 +63,12 @@ def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None
     trace, layer, at = head.trace, head.layer, head.head
     model = _masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
-    record, v = record_of(trace, layer), values_of(record_of(trace, layer), layer)[at]
-    W_O = layer_W_O(trace, layer)[at]
-    part = f"layer {layer}, head {at}"
-    if key is None:
-        joined = contexts_of(record, values_of(record, layer), np.array([query]))[0]
-        written = joined.reshape(len(record.q), -1)[at] @ W_O
-    else:
+    way, W_O = walk(trace, np.array([query])), layer_W_O(trace, layer)
+    part, context = f"layer {layer}, head {at}", way[layer].contexts.reshape(len(W_O), -1)[at]
+    if key is not None:
         key = check_index(key, len(trace), "token", "the trace")
-        written = v[key] @ W_O
-        part += f", OV matrix on token {key}"
-    return _promotion(model, trace, walk(trace, np.array([query])), layer, written, "attention", part, query, top)
+        part, context = f"{part}, OV matrix on token {key}", values_of(record_of(trace, layer), layer)[at, key]
+    return _promotion(model, way, layer, context @ W_O[at], "attention", part, query, top)
 
 
 def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "feed_forward") -> Promotion:
@@ -100,15 +88,10 @@ def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "fe
     model = _masked_lm_model(trace)
     query = check_index(query, len(trace), "token", "the trace")
     way = walk(trace, np.array([query]))
-    written = way[layer].fed[0]
+    written = way[layer].fed
     if part == "attention":
-        rows = np.array([query])
-        joined = contexts_of(record_of(trace, layer), values_of(record_of(trace, layer), layer), rows)
-        W_O = layer_W_O(trace, layer)
-        written = joined[0] @ W_O.reshape(-1, W_O.shape[-1])
-        written = written + model.encoder.bias("layer.attention_output", layer)
-    words = f"layer {layer}, {part.replace('_', '-')}"
-    return _promotion(model, trace, way, layer, written, part, words, query, top)
+        written = model.encoder.linear(way[layer].contexts, "layer.attention_output", layer)
+    return _promotion(model, way, layer, written[0], part, f"layer {layer}, {part.replace('_', '-')}", query, top)
 
 
 def _masked_lm_model(trace: Trace) -> Model:
@@ -135,28 +118,20 @@ def with_masked_lm(model: Model, where: str) -> Model:
 
 
 def _promotion(
-    model: Model,
-    trace: Trace,
-    way: list[Written],
-    layer: int,
-    written: Vector,
-    part: str,
-    words: str,
-    query: int,
-    top: int,
+    model: Model, way: list[Written], layer: int, written: Vector, part: str, words: str, query: int, top: int
 ) -> Promotion:
+    """The effects of a vector that a part of a layer writes at a query."""
     top = whole(top, "top", 1)
     direction = along_the_residual(model.encoder, way, layer, written.astype(np.float64), part)
     last = model.encoder.after_layers(way[-1].output.copy())
-    change = before_the_decoder(model, last, direction[None])[0]
+    (change,) = Chain(dense_steps(model, "masked_lm", last)).into(direction[None])
     effects = model.tops.decoder()[0] @ change.astype(np.float32)
     order = np.argsort(-effects, kind="stable")
-    rising, falling = order[:top], order[::-1][:top]
     raised, lowered = (
         [{"token": model.tokenizer.token(int(at)), "id": int(at), "effect": float(effects[at])} for at in ids]
-        for ids in (rising, falling)
+        for ids in (order[:top], order[::-1][:top])
     )
-    return Promotion(words, query, raised, lowered, effects.astype(np.float32))
+    return Promotion(words, query, raised, lowered, effects)
 
 
 def along_the_residual(encoder: Encoder, way: list[Written], layer: int, vector: Vector, part: str) -> Vector:
@@ -168,52 +143,35 @@ def along_the_residual(encoder: Encoder, way: list[Written], layer: int, vector:
     """
     rows = vector[None]
     for at in range(layer, len(way)):
-        between, after = norms_passed(encoder, at, way[at].summed, way[at].fed)
-        for norm in (*between, *after) if at > layer or part == "attention" else after:
+        for norm in norms_passed(encoder, at, way[at].summed, way[at].fed, part if at == layer else "attention"):
             rows = norm.into(rows)
     return rows[0]
 
 
 def norms_passed(
-    encoder: Encoder, layer: int, summed: Float[np.ndarray, "n d_model"], fed: Float[np.ndarray, "n d_model"]
-) -> tuple[tuple[HeldNorm, ...], tuple[HeldNorm, ...]]:
+    encoder: Encoder,
+    layer: int,
+    summed: Float[np.ndarray, "n d_model"],
+    fed: Float[np.ndarray, "n d_model"],
+    part: str = "attention",
+) -> list[HeldNorm]:
     """The norms that what is written into the residual passes in a layer, held at some queries.
 
+    Where norms come before the sums there are none, but that after the last layer.
+
     Args:
+        encoder: the encoder.
+        layer: the layer.
         summed: the sum of the layer's input and its attention's output.
         fed: what the feed-forward writes.
-
-    Returns:
-        Those after attention, none where norms come before the sums; and those after the feed-forward: there, of the
-        last layer alone, the norm that follows all layers.
+        part: what wrote it: attention, or whatever came before the layer, or feed_forward, which passes the last norm.
     """
     if is_pre_norm(encoder.anatomy):
         last = layer == encoder.anatomy.known().layers - 1 and encoder.anatomy.has("last_norm.weight")
-        return (), (held_norm(encoder, summed + fed, "last_norm"),) if last else ()
+        return [held_norm(encoder, summed + fed, "last_norm")] if last else []
     residual = encoder.norm(summed.copy(), "layer.attention_norm", layer)
-    roles = {"layer.attention_norm": summed, "layer.output_norm": residual + fed}
-    between, after = (held_norm(encoder, rows, role, layer) for role, rows in roles.items())
-    return (between,), (after,)
-
-
-def before_the_decoder(
-    model: Model, last: Float[np.ndarray, "n d_model"], directions: Float[np.ndarray, "*heads n d_model"]
-) -> Float[np.ndarray, "*heads n width"]:
-    """The change of what the masked-LM head's decoder reads along directions of the last hidden state, to first order.
-
-    logits = LayerNorm(act(x W + b)) D^T + bias; the LayerNorm's deviation is held, act is its tangent. EuroBERT's
-    decoder reads x itself.
-    """
-    encoder = model.encoder
-    if encoder.held("masked_lm.transform.weight") is None:
-        return directions
-    W, b = encoder.weight("masked_lm.transform.weight"), encoder.bias("masked_lm.transform")
-    x = last.astype(np.float64) @ W.T + b
-    points = np.stack([x, x + STEP, x - STEP])
-    activate(model.tops.masked_lm_activation(), points, encoder.threads)
-    slope = ((points[1] - points[2]) / (2 * STEP)).astype(directions.dtype)
-    norm = held_norm(encoder, points[0].astype(directions.dtype), "masked_lm.norm")
-    return norm.into(slope * (directions @ W.T))
+    after_attention = [held_norm(encoder, summed, "layer.attention_norm", layer)] if part == "attention" else []
+    return [*after_attention, held_norm(encoder, residual + fed, "layer.output_norm", layer)]
 
 
 CELLS = 1 << 23
@@ -235,43 +193,23 @@ def all_promote(
         InputError: an id is beyond the vocabulary, or a text is longer than the position table.
         CheckpointError: a parameter is missing.
     """
-    layers, last = _at_places(model, texts, places)
-    decoder = np.swapaxes(model.tops.decoder()[0][tokens], 1, 2)  # (heads or 1, width, k)
-    sizes = model.anatomy.known()
-    step = max(1, CELLS // (sizes.layers * sizes.heads * (last.shape[1] + tokens.shape[1])))
-    for start in range(0, len(last), step):
-        rows = slice(start, min(start + step, len(last)))
-        directions = _directions(model.encoder, layers, rows)
-        yield rows, before_the_decoder(model, last[rows], directions) @ decoder
-
-
-def _at_places(
-    model: Model, texts: Sequence[Input], places: Places
-) -> tuple[list[AtPlaces], Float[np.ndarray, "n d_model"]]:
-    """Every layer at these positions, and the last hidden state there, from one pass over the texts."""
+    encoder, sizes = model.encoder, model.anatomy.known()
     base = NumpyRunner(model).base(texts)
-    rows = np.concatenate([span.start + at for span, at in zip(base.rows, places, strict=True)])
-    layers = []
-    for layer, kept in enumerate(base.layers):
-        assert kept.summed is not None
-        assert kept.contexts is not None
-        summed = kept.summed[rows]
-        _, fed = summands(model.encoder, summed.copy(), layer)
-        between, after = norms_passed(model.encoder, layer, summed, fed)
-        layers.append((join_heads(kept.contexts[:, rows]), (*between, *after)))
-    return layers, base.last[rows]
-
-
-def _directions(
-    encoder: Encoder, layers: Sequence[AtPlaces], rows: slice
-) -> Float[np.ndarray, "heads_total n d_model"]:
-    """Every head's output as it reaches the last hidden state along the residual alone, at some of the positions."""
-    sizes, n = encoder.anatomy.known(), rows.stop - rows.start
-    found = np.empty((0, n, sizes.d_model), dtype=np.float32)
-    for layer, (joined, norms) in enumerate(layers):
-        W_O = encoder.weight("layer.attention_output.weight", layer)  # (d_model, heads * d_value), as stored
-        contexts = joined[rows].reshape(n, sizes.heads, -1).transpose(1, 0, 2)
-        found = np.concatenate([found, contexts @ W_O.reshape(len(W_O), sizes.heads, -1).transpose(1, 2, 0)])
-        for norm in norms:
-            found = replace(norm, factor=norm.factor[rows]).into(found)
-    return found
+    every = np.concatenate([span.start + at for span, at in zip(base.rows, places, strict=True)])
+    decoder = np.swapaxes(model.tops.decoder()[0][tokens], 1, 2)  # (heads or 1, width, k)
+    step = max(1, CELLS // (sizes.layers * sizes.heads * (sizes.d_model + tokens.shape[1])))
+    for start in range(0, len(every), step):
+        part = slice(start, min(start + step, len(every)))
+        rows = every[part]
+        directions = np.empty((0, len(rows), sizes.d_model), dtype=np.float32)  # of each head, along the residual alone
+        for layer, kept in enumerate(base.layers):
+            assert kept.summed is not None
+            assert kept.contexts is not None
+            summed = kept.summed[rows]
+            _, fed = summands(encoder, summed.copy(), layer)
+            W_O = encoder.weight("layer.attention_output.weight", layer)  # (d_model, heads * d_value), as stored
+            written = kept.contexts[:, rows] @ W_O.reshape(len(W_O), sizes.heads, -1).transpose(1, 2, 0)
+            directions = np.concatenate([directions, written])
+            for norm in norms_passed(encoder, layer, summed, fed):
+                directions = norm.into(directions)
+        yield part, Chain(dense_steps(model, "masked_lm", base.last[rows])).into(directions) @ decoder

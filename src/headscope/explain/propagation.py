@@ -30,6 +30,7 @@ import numpy as np
 
 from headscope.errors import UnsupportedError
 from headscope.explain.steps import (
+    SAME,
     Beside,
     Chain,
     Convolved,
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     Tokens = Float[np.ndarray, "tokens d_model"]
     Rows = Float[np.ndarray, "*shares tokens d_model"]
 
-SAME = Chain(())
-"""The step that changes nothing."""
 SLOPES = "tangent"
 """The slopes at which activations are held by default."""
 
@@ -178,7 +177,7 @@ def _post_norm(encoder: Encoder, x: Tokens, layer: int, slopes: str) -> tuple[He
     feed_forward, out = _feed_forward(encoder, middle, layer, slopes)
     out += middle
     last = held_norm(encoder, out, "layer.output_norm", layer)
-    step = Chain((Beside((attention,), residual=True), after, Beside((feed_forward,), residual=True), last))
+    step = Chain((Beside((attention, SAME)), after, Beside((feed_forward, SAME)), last))
     return HeldLayer(x, record, None, step), encoder.norm(out, "layer.output_norm", layer)
 
 
@@ -193,7 +192,7 @@ def _pre_norm(encoder: Encoder, x: Tokens, layer: int, slopes: str) -> tuple[Hel
     feed_forward, out = _feed_forward(encoder, middle, layer, slopes)
     out += summed
     first = attention if norm is None else Chain((norm, attention))
-    step = Chain((Beside((first,), residual=True), Beside((Chain((before, feed_forward)),), residual=True)))
+    step = Chain((Beside((first, SAME)), Beside((Chain((before, feed_forward)), SAME))))
     return HeldLayer(x, record, norm, step), out
 
 

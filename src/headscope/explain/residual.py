@@ -5,7 +5,7 @@ Nothing here holds a map of all pairs: rows of weights are computed, used, and d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +50,11 @@ class PostNorm:
     eps: float
 
 
-def weights_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> Float[np.ndarray, "heads n m"]:
-    """(heads, n, m): the weights of these queries on these keys, on all keys by default."""
+def scores_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> Float[np.ndarray, "heads n m"]:
+    """(heads, n, m): the scores of these queries with these keys, with all keys by default; -inf where masked."""
     queries, keys = record.q.shape[1], record.k.shape[1]
     columns = np.arange(keys) if columns is None else columns
-    tile = scores(
+    return scores(
         full(record.q[:, rows]),
         full(record.k[:, columns]),
         scale=record.scale,
@@ -64,7 +64,11 @@ def weights_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> 
         columns=columns,
         sizes=(queries, keys),
     )
-    return weights(tile, record.lse[:, rows])
+
+
+def weights_of(record: LayerRecord, rows: Rows, columns: Rows | None = None) -> Float[np.ndarray, "heads n m"]:
+    """(heads, n, m): the weights of these queries on these keys, on all keys by default."""
+    return weights(scores_of(record, rows, columns), record.lse[:, rows])
 
 
 def values_of(record: LayerRecord, layer: int) -> Float[np.ndarray, "heads keys d_value"]:
@@ -102,12 +106,14 @@ class Written:
 
     Attributes:
         x: (n, d_model), the layer's input at these queries.
+        contexts: (n, heads * d_value), of all heads side by side.
         summed: (n, d_model), x + attention + b_O.
         fed: (n, d_model), what the feed-forward writes, its bias included.
         output: (n, d_model), the layer's output.
     """
 
     x: Tokens
+    contexts: Tokens
     summed: Tokens
     fed: Tokens
     output: Tokens
@@ -179,7 +185,7 @@ def post_norm(trace: Trace, layer: int, kind: str) -> PostNorm | None:
         UnsupportedError: this live model has no LayerNorm that is known to follow the residual, or the kind asks for
             one that the checkpoint doesn't have.
     """
-    if trace.layers[trace.numbers.index(layer)].numbers is not None:
+    if record_of(trace, layer).numbers is not None:
         raise TraceError(
             "the residual needs all heads of the layer, and only some were kept",
             where=f"layer {layer}",
@@ -205,27 +211,31 @@ def post_norm(trace: Trace, layer: int, kind: str) -> PostNorm | None:
     )
 
 
-def layer_input(trace: Trace, layer: int) -> Tokens:
-    """(queries, d_model): the hidden states that a layer reads.
+def layer_inputs(trace: Trace, rows: Rows | None = None, layers: Sequence[int] | None = None) -> dict[int, Tokens]:
+    """Layer number -> (n, d_model), the hidden states that it reads at these queries; by default all, of all layers.
 
     Kept ones where the trace has them (`hidden_states=True`); else recomputed from the trace's q, k and v and the
-    opened checkpoint's weights, at the price of the forward pass up to this layer.
+    opened checkpoint's weights, in one walk up to the last of these layers: at most the price of the forward pass.
 
     Raises:
         TraceError: there is no model, or a layer below was not kept.
         UnsupportedError: the model is a live one and kept no hidden states.
     """
-    kept = trace.outputs.get(f"hidden_states.{layer}")
-    if kept is not None:
-        return np.asarray(kept.array, dtype=np.float32)
+    rows = np.arange(len(trace.queries)) if rows is None else rows
+    layers = trace.numbers if layers is None else layers
+    missing = [layer for layer in layers if f"hidden_states.{layer}" not in trace.outputs]
+    if not missing:
+        states = {layer: trace.outputs[f"hidden_states.{layer}"].array for layer in layers}
+        return {layer: np.asarray(state, dtype=np.float32)[rows] for layer, state in states.items()}
     if trace.source is not None and not isinstance(trace.source, Model):
         raise TraceError(
             "the residual needs the layer's input, and this trace kept no hidden states",
-            where=f"layer {layer}",
+            where=f"layer {missing[0]}",
             advice="trace it with hidden_states=True, or call it with output_hidden_states=True inside hs.capture",
         )
-    rows = np.arange(len(trace.queries))
-    return embedded(trace) if layer == 0 else walk(trace, rows, layer)[-1].output
+    below = walk(trace, rows, max(layers)) if max(layers) else []
+    inputs = [embedded(trace)[rows], *(written.output for written in below)]
+    return {layer: inputs[layer] for layer in layers}
 
 
 def embedded(trace: Trace) -> Tokens:
@@ -268,12 +278,7 @@ def through_layer(encoder: Encoder, layer: int, x: Tokens, contexts: Tokens) -> 
     """One layer from its input and its heads' contexts, side by side, both (n, d_model)."""
     summed = encoder.linear(contexts, "layer.attention_output", layer) + x
     residual, fed = summands(encoder, summed.copy(), layer)
-    return Written(x, summed, fed.copy(), last_sum(encoder, residual, fed, layer))
-
-
-def deviations(x: Tokens, eps: float) -> Float[np.ndarray, " n"]:
-    """(n,): what a LayerNorm divides each row by, sqrt(variance + eps)."""
-    return np.sqrt(x.var(axis=-1, dtype=np.float64) + eps)
+    return Written(x, contexts, summed, fed.copy(), last_sum(encoder, residual, fed, layer))
 
 
 def check_whole(trace: Trace) -> None:

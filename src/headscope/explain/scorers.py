@@ -22,8 +22,8 @@ import numpy as np
 from headscope.checkpoint.open_checkpoint import open_checkpoint
 from headscope.encoder.task_heads import length_before, pooled
 from headscope.errors import CheckpointError, InputError, not_a_number
-from headscope.explain.attribution import masked_lm_steps
-from headscope.explain.steps import Affine, Chain, Scaled, Step
+from headscope.explain.attribution import dense_steps
+from headscope.explain.steps import Affine, Chain, Pooled, Scaled, Step
 from headscope.results.match_record import Dimension, Found
 
 if TYPE_CHECKING:
@@ -35,21 +35,6 @@ if TYPE_CHECKING:
 
     Tokens = Float[np.ndarray, "tokens d_model"]
     Rows = Float[np.ndarray, "*shares rows width"]
-
-
-@dataclass(frozen=True, eq=False)
-class Pooled:
-    """Weighted sums of rows."""
-
-    weights: Float[np.ndarray, "sums rows"]
-
-    def into(self, x: Rows, *, affine: bool = False) -> Rows:
-        """The sums."""
-        return self.weights @ x
-
-    def back(self, g: Rows) -> tuple[Rows, Float[np.ndarray, "*shares"]]:
-        """Each sum's gradient, to its rows."""
-        return self.weights.T @ g, np.zeros(g.shape[:-2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +93,9 @@ class Scorer:
                 length = float(np.linalg.norm(vector))
             elif pooling.normalized:
                 length = length_before(last, pooling, text.prompt)
-            row = np.zeros((1, len(last)))
-            row[:, pooling.tokens(text.prompt)] = 1
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor = np.float64(1) / length
-                steps.append(Chain((Pooled((row / row.sum() * factor).astype(np.float32)), *truncated)))
+                steps.append(Chain((Pooled.mean(pooling.tokens(text.prompt), len(last), factor), *truncated)))
                 vectors.append(vector * factor)
         return Features(float(vectors[0] @ vectors[1]), steps[0], steps[1])
 
@@ -191,9 +174,9 @@ class Scorer:
         words = np.flatnonzero(products)
         steps = []
         for ratio, last, head in zip(ratios, (query, document), heads, strict=True):
-            decoder = Affine(head.stored[words], None if head.bias is None else head.bias[words])
             total = Pooled(np.ones((1, len(last)), dtype=np.float32))
-            steps.append(Chain((*masked_lm_steps(self.model, last), decoder, Scaled(ratio[:, words]), total)))
+            before = dense_steps(self.model, "masked_lm", last)
+            steps.append(Chain((*before, head.rows(words), Scaled(ratio[:, words]), total)))
         order = words[np.argsort(-products[words], kind="stable")]
         tokens = [ratio * (ratio > 0) for ratio in ratios]
         dimensions = tuple(

@@ -67,6 +67,10 @@ class Affine:
         """g W^T."""
         return g @ self.stored, _zero(g) if self.bias is None else (g @ self.bias).sum(-1, dtype=np.float64)
 
+    def rows(self, at: slice | Sequence[int] | Int[np.ndarray, " n"]) -> Affine:
+        """Some of its outputs alone."""
+        return Affine(self.stored[at], None if self.bias is None else self.bias[at])
+
 
 @dataclass(frozen=True, eq=False)
 class HeldNorm:
@@ -115,6 +119,28 @@ class Scaled:
         """g * factor."""
         added = _zero(g) if self.rest is None else np.einsum("...ij,ij->...", g, self.rest, dtype=np.float64)
         return g * self.factor, added
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """Weighted sums of rows."""
+
+    weights: Float[np.ndarray, "sums rows"]
+
+    @classmethod
+    def mean(cls, places: slice, rows: int, factor: float = 1.0) -> Pooled:
+        """The mean of the rows at some places, times a factor."""
+        row = np.zeros((1, rows))
+        row[:, places] = 1
+        return cls((row / row.sum() * factor).astype(np.float32))
+
+    def into(self, x: Rows, *, affine: bool = False) -> Rows:
+        """The sums."""
+        return self.weights @ x
+
+    def back(self, g: Rows) -> tuple[Rows, Sums]:
+        """Each sum's gradient, to its rows."""
+        return self.weights.T @ g, _zero(g)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,27 +254,25 @@ class Chain:
         return g, total
 
 
+SAME = Chain(())
+"""The step that changes nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """Steps that read the same rows and whose outputs are added, with the rows themselves (`residual`) or without."""
+    """Steps that read the same rows and whose outputs are added; SAME among them adds the rows themselves."""
 
     steps: tuple[Step, ...]
-    residual: bool = False
 
     def into(self, x: Rows, *, affine: bool = False) -> Rows:
         """The sum of what the steps give."""
-        total = self.steps[0].into(x, affine=affine)
-        for step in self.steps[1:]:
-            total = total + step.into(x, affine=affine)
-        return total + x if self.residual else total
+        first, *others = (step.into(x, affine=affine) for step in self.steps)
+        return sum(others, first)
 
     def back(self, g: Rows) -> tuple[Rows, Sums]:
         """The sum of the gradients."""
-        total, added = self.steps[0].back(g)
-        for step in self.steps[1:]:
-            more, biases = step.back(g)
-            total, added = total + more, added + biases
-        return total + g if self.residual else total, added
+        (first, added), *others = (step.back(g) for step in self.steps)
+        return sum((one for one, _ in others), first), sum((biases for _, biases in others), added)
 
 
 def held_norm(encoder: Encoder, x: Float[np.ndarray, "tokens width"], role: str, layer: int | None = None) -> HeldNorm:
@@ -274,12 +298,9 @@ def back_together(steps: Sequence[Step], gs: Sequence[Rows]) -> tuple[list[Rows]
             totals = [totals[at] + added[at] for at in count]
         return gs, totals
     if isinstance(first, Beside):
-        sums, totals = list(gs) if first.residual else [], [_zero(g) for g in gs]
-        for inner in zip(*(step.steps for step in steps if isinstance(step, Beside)), strict=True):
-            given, added = back_together(inner, gs)
-            sums = [sums[at] + given[at] for at in count] if sums else given
-            totals = [totals[at] + added[at] for at in count]
-        return sums, totals
+        beside = zip(*(step.steps for step in steps if isinstance(step, Beside)), strict=True)
+        sums, totals = zip(*(back_together(inner, gs) for inner in beside), strict=True)
+        return [sum(of[1:], of[0]) for of in zip(*sums, strict=True)], [sum(of) for of in zip(*totals, strict=True)]
     each = [step.back(g) for step, g in zip(steps, gs, strict=True)]
     return [g for g, _ in each], [added for _, added in each]
 

@@ -23,8 +23,8 @@ import numpy as np
 from headscope.anatomy.heads import check_index
 from headscope.encoder.forward import is_pre_norm
 from headscope.explain.content import content_of
-from headscope.explain.mixing import LayerMixing, layer_inputs
-from headscope.explain.residual import check_whole, record_of, values_of, weights_of
+from headscope.explain.mixing import LayerMixing
+from headscope.explain.residual import check_whole, layer_inputs, record_of, values_of, weights_of
 from headscope.heads import roles_of
 from headscope.model import Model
 from headscope.results.explained import Followed

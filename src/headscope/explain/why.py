@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.anatomy import check_index
-from headscope.attention.scores import scores
 from headscope.encoder.distances import rotate
 from headscope.errors import InputError, TraceError
 from headscope.explain.propagation import Held, hold
-from headscope.explain.residual import check_whole, opened_model
-from headscope.explain.steps import Affine, Chain, held_linear
+from headscope.explain.residual import check_whole, opened_model, scores_of
+from headscope.explain.steps import Chain, held_linear
 from headscope.results.score_parts import REST, Part, Why
 from headscope.runs.masking import with_masking
-from headscope.runs.texts import as_input, self_attended
+from headscope.runs.texts import as_input
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from headscope.model import Model
-    from headscope.results.tokens import TokenAxis
     from headscope.traces import HeadTrace, LayerRecord
 
     Shares = Float[np.ndarray, "shares rows d_head"]
@@ -64,15 +62,14 @@ def why(head: HeadTrace, query: int, key: int, *, check: bool = True) -> Why:
             advice="trace the text again without ablate",
         )
     query, key = (check_index(at, len(trace), "token", "the trace") for at in (query, key))
-    result, encoded = _taken_apart(model, head, query, key)
-    return _checked(model, encoded, result) if check else result
+    result = _taken_apart(model, head, query, key)
+    return _checked(model, result) if check else result
 
 
-def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> tuple[Why, TokenAxis]:
-    """The answer without checks, and the text's tokens."""
+def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> Why:
+    """The answer without checks."""
     trace = head.trace
-    encoded = self_attended(trace)
-    held = hold(model.encoder, as_input(encoded))
+    held = hold(model.encoder, as_input(trace.queries))
     seen, row = _scores(held.layers[head.layer].record, head.head, query)
     others = seen[seen != key]
     if key not in seen or not len(others):
@@ -83,7 +80,7 @@ def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> tuple[W
         )
     table = _table(model, held, head.layer, head.head, (query, key, others))
     log_sum = float(np.logaddexp.reduce(row[seen]))
-    result = Why(
+    return Why(
         head.layer,
         head.head,
         query,
@@ -95,22 +92,11 @@ def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> tuple[W
         trace.queries,
         (*trace.tokens, *REST),
     )
-    return result, encoded
 
 
 def _scores(record: LayerRecord, head: int, query: int) -> tuple[Int[np.ndarray, " seen"], Float[np.ndarray, " keys"]]:
     """The keys that a query sees, and its scores of all keys, -inf for those that it doesn't see."""
-    one, sizes = record.of_heads([head]), (record.q.shape[1], record.k.shape[1])
-    row = scores(
-        one.q[:, query : query + 1],
-        one.k,
-        scale=one.scale,
-        mask=one.mask,
-        terms=one.terms,
-        rows=np.array([query]),
-        columns=np.arange(sizes[1]),
-        sizes=sizes,
-    )[0, 0].astype(np.float64)
+    row = scores_of(record.of_heads([head]), np.array([query]))[0, 0].astype(np.float64)
     return np.flatnonzero(np.isfinite(row)), row
 
 
@@ -149,10 +135,9 @@ def _table(
 def _projected(model: Model, held: Held, layer: int, role: str, head: int, rows: Int[np.ndarray, " rows"]) -> Shares:
     """The shares of a head's queries or keys at some positions, rotated: each token's, and last the biases'."""
     encoder, norm = model.encoder, held.layers[layer].norm
-    linear, angles = held_linear(encoder, role, layer), encoder.angles(layer, len(held.embedded))
+    angles = encoder.angles(layer, len(held.embedded))
     sizes, family = model.anatomy.known(), model.anatomy.family
-    width = slice(head * sizes.d_head, (head + 1) * sizes.d_head)
-    of_head = Affine(linear.stored[width], None if linear.bias is None else linear.bias[width])
+    of_head = held_linear(encoder, role, layer).rows(slice(head * sizes.d_head, (head + 1) * sizes.d_head))
     found = held.shares(rows, below=layer, top=Chain((of_head,) if norm is None else (norm, of_head)))
     if angles is not None:
         assert family is not None
@@ -161,7 +146,7 @@ def _projected(model: Model, held: Held, layer: int, role: str, head: int, rows:
     return found.astype(np.float64)
 
 
-def _checked(model: Model, encoded: TokenAxis, result: Why) -> Why:
+def _checked(model: Model, result: Why) -> Why:
     """The answer with the tokens of its strongest pair masked for real, one by one."""
     pairs = (pair for pair in result.strongest(result.table.size) if max(pair) < len(result.axis))
     tokens = sorted(set(next(pairs)), key=lambda token: -abs(result.of_token(token)))
@@ -169,20 +154,19 @@ def _checked(model: Model, encoded: TokenAxis, result: Why) -> Why:
         Part(result.axis.tokens[token], (token,), result.of_token(token), result.axis.special[token])
         for token in tokens
     ]
-    checks, unchecked = with_masking(model, parts, lambda some: _changes(model, encoded, result, some))
+
+    def changes(parts: Sequence[Part]) -> list[float]:
+        before = _log_odds(model, result, ())
+        return [before - _log_odds(model, result, part.tokens) for part in parts]
+
+    checks, unchecked = with_masking(model, parts, changes)
     return replace(result, checks=checks, unchecked=unchecked)
 
 
-def _changes(model: Model, encoded: TokenAxis, result: Why, parts: Sequence[Part]) -> list[float]:
-    """The loss of the weight's log odds with each part masked."""
-    before = _log_odds(model, encoded, result, ())
-    return [before - _log_odds(model, encoded, result, part.tokens) for part in parts]
-
-
-def _log_odds(model: Model, encoded: TokenAxis, result: Why, masked: Sequence[int]) -> float:
+def _log_odds(model: Model, result: Why, masked: Sequence[int]) -> float:
     """log(p / (1 - p)) of the weight, with some tokens masked."""
-    ids = [model.tokenizer.mask_id if at in masked else index for at, index in enumerate(encoded.ids)]
-    trace = model.trace(ids=ids, segments=list(encoded.segments))  # type: ignore[arg-type]
+    ids = [model.tokenizer.mask_id if at in masked else index for at, index in enumerate(result.axis.ids)]
+    trace = model.trace(ids=ids, segments=list(result.axis.segments))  # type: ignore[arg-type]
     seen, row = _scores(trace.layers[result.layer], result.head, result.query)
     others = seen[seen != result.key]
     return float(row[result.key] - np.logaddexp.reduce(row[others]))

@@ -8,7 +8,7 @@ passed in, so that opened checkpoints and live models share all that follows. So
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -23,8 +23,23 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     Tell = Callable[[int, int], None]
-    Scores = Callable[[Sequence[frozenset[Head]], Tell], Float[np.ndarray, "sets texts"]]
-    """The score of each text, (sets, texts), for each set of silenced heads; `tell` hears of parts done, and all."""
+
+    class Scores(Protocol):
+        """Computes the score of each text, (sets, texts), for each set of silenced heads.
+
+        Attributes:
+            heads: those that can be silenced.
+            measure: what the score is.
+            method: how heads are silenced.
+        """
+
+        heads: Sequence[Head]
+        measure: Measure
+        method: str
+
+        def __call__(self, sets: Sequence[frozenset[Head]], tell: Tell) -> Float[np.ndarray, "sets texts"]:
+            """`tell` hears of parts done, and all."""
+
 
 ORDERS = ("rank", "greedy")
 CANDIDATES = 8
@@ -33,31 +48,24 @@ POINTS = 16
 """Most steps at which random orders are measured."""
 
 
-def change_of_each(scores: Scores, heads: Sequence[Head], measure: Measure, tell: Tell) -> HeadValues:
+def change_of_each(scores: Scores, tell: Tell) -> HeadValues:
     """The change of the mean score that silencing each head makes, with its 95 % interval over texts.
 
-    Args:
-        scores: computes scores.
-        heads: which heads; NaN stands for all others.
-        measure: what the score is.
-        tell: hears of progress.
+    NaN stands for heads that can't be silenced; `tell` hears of progress.
     """
-    found = checked(scores([frozenset(), *(frozenset({head}) for head in heads)], tell))
-    shape = tuple(1 + max(place) for place in zip(*heads, strict=True))
+    found = checked(scores([frozenset(), *(frozenset({head}) for head in scores.heads)], tell))
+    shape = tuple(1 + max(place) for place in zip(*scores.heads, strict=True))
     changes = np.full((found.shape[1], *shape), np.nan)
-    for at, (layer, head) in enumerate(heads, 1):
+    for at, (layer, head) in enumerate(scores.heads, 1):
         changes[:, layer, head] = found[at] - found[0]
     mean, low, high = mean_interval(changes)
-    return HeadValues.of(measure, mean, low=low, high=high, over="texts", interval="t", each=tuple(changes))
+    return HeadValues.of(scores.measure, mean, low=low, high=high, over="texts", interval="t", each=tuple(changes))
 
 
 def removal(
     scores: Scores,
-    heads: Sequence[Head],
-    measure: Measure,
     *,
     order: str | Sequence[Head],
-    method: str,
     less_is_better: bool,
     random: int,
     steps: int | None,
@@ -69,11 +77,8 @@ def removal(
 
     Args:
         scores: computes scores.
-        heads: those that can go.
-        measure: what the score is.
         order: `rank`: the head first whose loss alone costs least; `greedy`: at each step the one that costs least
             then, of the 8 that cost least when they were last measured; or the heads themselves.
-        method: how heads are silenced, for the record.
         less_is_better: True for a loss.
         random: orders drawn at random: at each step as many heads of each layer as in `order`.
         steps: how many heads go; None for all.
@@ -82,6 +87,7 @@ def removal(
     Raises:
         InputError: an unknown order or head, a head twice, or fewer than four texts to choose and to report on.
     """
+    heads = scores.heads
     steps = len(heads) if steps is None else whole(steps, "steps", 1, len(heads))
     random = whole(random, "random", 0)
     given = not isinstance(order, str)
@@ -117,7 +123,7 @@ def removal(
     at = before.mean()
     drawn = random_orders(scores, named, heads, random, reported, tell)
     chosen_on = 0 if given else len(base) - len(before)
-    return Removal(measure, tuple(named), method, before, each, at + low, at + high, drawn, chosen_on)
+    return Removal(scores.measure, tuple(named), scores.method, before, each, at + low, at + high, drawn, chosen_on)
 
 
 def greedy(

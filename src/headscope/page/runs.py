@@ -21,7 +21,7 @@ from headscope.runs.groups import DRAWS, ORDERS, POINTS, RANGE, STEPS, GroupEffe
 from headscope.runs.masking import mask_of
 from headscope.runs.predicting import outcomes, shifts
 from headscope.runs.targets import choose, read, token_id
-from headscope.runs.texts import as_input, self_attended
+from headscope.runs.texts import as_input, of_trace, self_attended
 from headscope.screens.pieces import labels
 
 if TYPE_CHECKING:
@@ -124,13 +124,11 @@ def _each_head(
     model: Model, base: str, trace: Trace, question: Question, progress: Progress | None, layer_read: LayerRead | None
 ) -> dict[str, Any]:
     way: dict[str, Any] = {"method": question.method} if question.method in ("zero", "mean") else {}
-    result = effects_of(
+    (result,) = effects_of(
         model,
-        self_attended(trace),
+        [of_trace(trace)],
         question.wanted,
-        text=trace.text or "",
-        pair=trace.pair,
-        patch_from=question.patch_from,
+        [question.patch_from],
         edge=None if question.edge is None else (question.edge[0], question.edge[1]),
         progress=progress,
         layer_read=layer_read,
@@ -211,7 +209,7 @@ def _edge(model: Model, base: str, trace: Trace, question: Question) -> dict[str
 
 
 def _tokens(model: Model, base: str, trace: Trace, question: Question) -> dict[str, Any]:
-    result = attribution_of(model, self_attended(trace), question.wanted, text=trace.text or "", pair=trace.pair)
+    result = attribution_of(model, of_trace(trace), question.wanted)
     numbers = {"scores": result.scores.tolist(), "total": result.total, "rest": result.rest, "gap": result.gap}
     return record_of(base, trace, question, result.target, numbers)
 
@@ -253,7 +251,8 @@ def rerun(model: Model, base: Trace, question: Question, progress: Progress | No
     """Run the same tokens with heads silenced and tokens masked or replaced; words and spans stay those of the text.
 
     Raises:
-        InputError: a head or token doesn't exist, or the tokenizer has no mask token.
+        InputError: a head or token doesn't exist.
+        UnsupportedError: the tokenizer has no mask token.
     """
     tokenizer = model.tokenizer
     ids, tokens = list(base.ids), list(base.tokens)

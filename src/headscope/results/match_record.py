@@ -334,7 +334,8 @@ class Matches(Rows):
         """The document's strongest words, and the query's, each masked for real: `change` beside `share`.
 
         Raises:
-            InputError: no such document; the tokenizer has no mask token.
+            InputError: no such document.
+            UnsupportedError: the tokenizer has no mask token.
         """
         return self.masked(self._number(document), whole(count, "count", 0))
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -31,9 +31,8 @@ from headscope.errors import InputError
 from headscope.heads.intervals import mean_interval
 from headscope.results.effect_records import Effects, Target, Wanted
 from headscope.results.head_values import HeadValues
-from headscope.results.tokens import TokenAxis
 from headscope.runs.engine import Base, Edit, NumpyRunner, base_readings, check_way
-from headscope.runs.targets import Readings, choose, is_pair
+from headscope.runs.targets import choose, is_pair
 from headscope.runs.texts import as_input, as_traced, batches, limited, one_for_each, prepared
 from headscope.settings import named
 
@@ -125,92 +124,46 @@ def effects(
         UnsupportedError: the model lacks the output, or is one that headscope doesn't run.
     """
     found = prepared_for(model, text, target, pair, max_length=max_length)
-    return effects_of(
-        model,
-        found.encoded,
-        target,
-        text=found.text,
-        pair=found.pair,
-        notes=found.notes,
-        method=method,
-        patch_from=patch_from,
-        edge=edge,
-        max_length=max_length,
-        progress=progress,
-    )
+    options: dict[str, Any] = {"method": method, "edge": edge, "max_length": max_length, "progress": progress}
+    return effects_of(model, [found], target, [patch_from], **options)[0]
 
 
 def effects_of(
     model: Model,
-    encoded: TokenAxis,
-    target: Wanted = None,
+    texts: Sequence[Prepared],
+    target: Wanted,
+    sources: Sequence[str | None],
     *,
-    text: str,
-    pair: str | None = None,
     method: str = "zero",
-    patch_from: str | None = None,
     edge: tuple[int, int] | None = None,
     max_length: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     layer_read: LayerRead | None = None,
-    notes: tuple[str, ...] = (),
-) -> Effects:
-    """The effects on a text that is already tokenized; arguments and errors as for `effects`.
+) -> list[Effects]:
+    """The effects on texts that are tokenized, and run side by side; the last layer first, since it costs least.
 
-    `layer_read` is called with a layer's number and the changes of its heads, as soon as they are there.
+    Arguments and errors as for `effects`, but: `sources` are the texts to patch from, and `layer_read` is called with a
+    layer's number and the changes of its heads in the first text, as soon as they are there.
     """
-    given = Given(encoded, text, pair, patch_from, notes)
-    _check_way(method, given, edge)
-    (result,) = _exact(model, [given], target, method, edge, max_length, progress, layer_read)
-    return result
-
-
-class Given(NamedTuple):
-    """A text whose effects are wanted: its tokens, and what the record says of it."""
-
-    encoded: TokenAxis
-    text: str
-    pair: str | None
-    patch_from: str | None
-    notes: tuple[str, ...] = ()
-
-
-def _check_way(method: str, given: Given, edge: tuple[int, int] | None) -> None:
-    """Check that a head is changed in one way."""
     check_way(method, METHODS, "method")
-    ways = [name for name, value in (("patch_from", given.patch_from), ("edge", edge)) if value is not None]
+    patched = any(one is not None for one in sources)
+    ways = [name for name, given in (("patch_from", patched), ("edge", edge is not None)) if given]
     if len(ways) + (method != "zero") > 1:
         raise InputError(
             f"a head is changed in one way, not by {' and '.join([method, *ways])}",
             where="method",
             advice="leave out all but one of method, patch_from and edge",
         )
-    if given.patch_from is not None and given.pair is not None:
+    if patched and any(one.pair is not None for one in texts):
         raise InputError(
             "a text with a second text can't be patched from a single one",
             where="patch_from",
             advice="leave out the second text",
         )
-
-
-def _exact(
-    model: Model,
-    given: Sequence[Given],
-    wanted: Wanted,
-    method: str,
-    edge: tuple[int, int] | None,
-    max_length: int | None,
-    progress: Callable[[int, int], None] | None = None,
-    layer_read: LayerRead | None = None,
-) -> list[Effects]:
-    """The effects on texts that run side by side; the last layer first, since it costs least.
-
-    `layer_read` gets the changes in the first text.
-    """
     runner, sizes = NumpyRunner(model), model.anatomy.computable()
-    source = _source(runner, given, wanted, max_length)
-    base = runner.base([as_input(one.encoded) for one in given])
-    targets = [choose(model, one.encoded, base.last[rows], wanted) for one, rows in zip(given, base.rows, strict=True)]
+    source = _source(runner, texts, sources, target, max_length) if patched else None
+    base = runner.base([as_input(one.encoded) for one in texts])
+    targets = [choose(model, one.encoded, base.last[rows], target) for one, rows in zip(texts, base.rows, strict=True)]
     before = base_readings(model, base, targets)
     do = "patch" if source is not None else method
     if edge is not None:
@@ -220,7 +173,7 @@ def _exact(
             )
         query, key = (check_index(place, len(base.last), "token", "edge") for place in edge)
         do, edge = "edge", (query, key)
-    values = np.empty((sizes.layers, sizes.heads, len(given)))
+    values = np.empty((sizes.layers, sizes.heads, len(texts)))
     aside = np.empty_like(values)
     step = runner.together(base)
     for done, layer in enumerate(reversed(range(sizes.layers))):
@@ -239,53 +192,43 @@ def _exact(
             layer_read(layer, values[layer, :, 0] - before.values[0])
     if progress is not None:
         progress(sizes.layers, sizes.layers)
-    after = Readings(values, None if before.aside is None else aside)
     return [
-        _record(one, target, at, before, after, do, edge)
-        for at, (one, target) in enumerate(zip(given, targets, strict=True))
+        Effects.of(
+            of.measure,
+            values[..., at] - before.values[at],
+            target=of,
+            method=do,
+            base=float(before.values[at]),
+            aside=None if before.aside is None else aside[..., at].copy(),
+            base_aside=None if before.aside is None else float(before.aside[at]),
+            axis=one.encoded,
+            text=one.text,
+            pair=one.pair,
+            patch_from=patched_from,
+            edge=edge,
+            notes=one.notes,
+        )
+        for at, (one, of, patched_from) in enumerate(zip(texts, targets, sources, strict=True))
     ]
 
 
-def _record(
-    one: Given, target: Target, at: int, before: Readings, after: Readings, do: str, edge: tuple[int, int] | None
-) -> Effects:
-    """The effects on one of the texts from the numbers of all, (texts,) before and (layers, heads, texts) after."""
-    return Effects.of(
-        target.measure,
-        after.values[..., at] - before.values[at],
-        target=target,
-        method=do,
-        base=float(before.values[at]),
-        aside=None if after.aside is None else after.aside[..., at].copy(),
-        base_aside=None if before.aside is None else float(before.aside[at]),
-        axis=one.encoded,
-        text=one.text,
-        pair=one.pair,
-        patch_from=one.patch_from,
-        edge=edge,
-        notes=one.notes,
-    )
-
-
-def _source(runner: NumpyRunner, given: Sequence[Given], wanted: Wanted, max_length: int | None) -> Base | None:
-    """The pass over the texts to patch from; None if there are none.
+def _source(
+    runner: NumpyRunner, texts: Sequence[Prepared], sources: Sequence[Any], wanted: Wanted, max_length: int | None
+) -> Base:
+    """The pass over the texts to patch from.
 
     Raises:
         InputError: such a text has another number of tokens.
     """
-    inputs = []
-    for one in given:
-        if one.patch_from is None:
-            return None
-        other = prepared_for(runner.model, one.patch_from, wanted, max_length=max_length).encoded
-        if len(other) != len(one.encoded):
+    others = [prepared_for(runner.model, source, wanted, max_length=max_length).encoded for source in sources]
+    for text, other in zip(texts, others, strict=True):
+        if len(other) != len(text.encoded):
             raise InputError(
-                f"the text has {len(one.encoded)} tokens and the one to patch from {len(other)}",
+                f"the text has {len(text.encoded)} tokens and the one to patch from {len(other)}",
                 where="patch_from",
                 advice="patch from a text with the same number of tokens, so that each token has its counterpart",
             )
-        inputs.append(as_input(other))
-    return runner.base(inputs)
+    return runner.base([*map(as_input, others)])
 
 
 @named
@@ -310,16 +253,16 @@ def effects_over_texts(
     if not texts:
         raise InputError("there are no texts", where="text", advice="pass at least one text")
     seconds, sources = one_for_each(texts, pair, "pair"), one_for_each(texts, patch_from, "patch_from")
-    given = []
-    for text, second, source in zip(texts, seconds, sources, strict=True):
-        found = prepared_for(model, text, target, second, max_length=max_length)
-        given.append(Given(found.encoded, found.text, found.pair, source, found.notes))
-        _check_way(method, given[-1], None)
+    prepared_texts = [
+        prepared_for(model, text, target, second, max_length=max_length)
+        for text, second in zip(texts, seconds, strict=True)
+    ]
     each: list[Effects] = []
-    for batch in batches(given, lambda one: len(one.encoded)):
-        each += _exact(model, batch, target, method, None, max_length)
+    for batch in batches([*zip(prepared_texts, sources, strict=True)], lambda one: len(one[0].encoded)):
+        ready, patched_from = zip(*batch, strict=True)
+        each += effects_of(model, ready, target, patched_from, method=method, max_length=max_length)
         if progress is not None:
-            progress(len(each), len(given))
+            progress(len(each), len(texts))
     mean, low, high = mean_interval(np.stack(each))
     measure = replace(each[0].measure, meaning="mean change of the texts' targets")
     return HeadValues.of(measure, mean, low=low, high=high, over="texts", interval="t", each=tuple(each))

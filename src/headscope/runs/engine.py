@@ -105,11 +105,6 @@ class Base:
     last: Tokens
     edits: Edits = frozenset()
 
-    @property
-    def keeps_contexts(self) -> bool:
-        """True if runs can be patched from it."""
-        return all(layer.contexts is not None for layer in self.layers)
-
 
 @dataclass(frozen=True, eq=False)
 class Attended:
@@ -402,7 +397,8 @@ class NumpyRunner:
                 )
             for place in edit.edge or ():
                 check_index(place, min(text.stop - text.start for text in rows), "token", "edge")
-            if edit.source is not None and (edit.source.rows != tuple(rows) or not edit.source.keeps_contexts):
+            of = edit.source
+            if of is not None and (of.rows != tuple(rows) or any(layer.contexts is None for layer in of.layers)):
                 raise InputError(
                     "the pass to patch from is of other texts, or without contexts",
                     where=where,

@@ -7,8 +7,9 @@ it stands beside as many heads of any layer. All numbers are of one text: they a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -129,14 +130,27 @@ def silenced_groups(
     sizes = model.anatomy.computable()
     order, groups = _groups(trace, sizes.heads, labels)
     every = [frozenset([n]) for n in range(len(order))]
-    plan = _Plan.of(groups, order, sizes.heads, draws)
+    # Beside the groups: sets of as many heads of any layer (drawn), and of as many of each layer (matched; none for
+    # whole layers); by number of heads, those with most weight on the first token (curve), and first in random orders.
+    generator, total = np.random.default_rng(0), len(order)
+    orders = [generator.permutation(total).tolist() for _ in range(draws)]
+    some, step = orders[: round(ORDERS * draws)], sizes.heads * -(-total // sizes.heads // STEPS)
+    drawn = {count: [frozenset(one[:count]) for one in orders] for count in {len(group.heads) for group in groups}}
+    matched = [_matched(group.heads, sizes.heads, draws, generator) for group in groups]
+    curve = {count: frozenset(order[:count]) for count in (-(-at * total // POINTS) for at in range(1, POINTS + 1))}
+    at_random = {count: [frozenset(one[:count]) for one in some] for count in (*range(step, total, step), total)}
     runs = _Runs(model, trace, wanted, progress)
-    runs.read(every + [group.heads for group in groups], plan.sets())
-    alone = runs.numbers(every).reshape(sizes.layers, sizes.heads)
-    effects = [runs.effect(group, plan.drawn, matched) for group, matched in zip(groups, plan.matched, strict=True)]
-    curve = {count: runs.values[heads] for count, heads in plan.curve.items()}
-    at_random = {count: runs.numbers(drawn) for count, drawn in plan.at_random.items()}
-    return GroupEffects(runs.target, runs.before, alone, effects, order, curve, at_random)
+    others = chain(curve.values(), *drawn.values(), *matched, *at_random.values())
+    runs.read(every + [group.heads for group in groups], others)
+    return GroupEffects(
+        runs.target,
+        runs.before,
+        runs.numbers(every).reshape(sizes.layers, sizes.heads),
+        [runs.effect(group, drawn[len(group.heads)], sets) for group, sets in zip(groups, matched, strict=True)],
+        order,
+        {count: runs.values[heads] for count, heads in curve.items()},
+        {count: runs.numbers(sets) for count, sets in at_random.items()},
+    )
 
 
 def _groups(trace: Trace, wide: int, labels: Labels) -> tuple[list[int], list[Group]]:
@@ -149,42 +163,6 @@ def _groups(trace: Trace, wide: int, labels: Labels) -> tuple[list[int], list[Gr
         *(Group("layer", at // wide, frozenset(range(at, at + wide))) for at in range(0, len(order), wide)),
         *(Group("label", name, frozenset(layer * wide + head for layer, head in heads)) for name, heads in labels),
     ]
-
-
-class _Plan(NamedTuple):
-    """Sets of heads beside the groups.
-
-    Attributes:
-        drawn: number of heads -> sets of as many.
-        matched: for each group, sets with as many heads of each layer; none for whole layers.
-        curve: number of heads -> as many of those with most weight on the first token.
-        at_random: number of heads -> as many of each random order.
-    """
-
-    drawn: dict[int, list[Heads]]
-    matched: list[list[Heads]]
-    curve: dict[int, Heads]
-    at_random: dict[int, list[Heads]]
-
-    @staticmethod
-    def of(groups: Sequence[Group], order: Sequence[int], wide: int, draws: int) -> _Plan:
-        """Draw the sets; `wide` is the number of heads of a layer."""
-        generator, total = np.random.default_rng(0), len(order)
-        orders = [generator.permutation(total).tolist() for _ in range(draws)]
-        sizes = {len(group.heads) for group in groups}
-        some, step = orders[: round(ORDERS * draws)], wide * -(-total // wide // STEPS)
-        return _Plan(
-            {count: [frozenset(one[:count]) for one in orders] for count in sizes},
-            [_matched(group.heads, wide, draws, generator) for group in groups],
-            {count: frozenset(order[:count]) for count in (-(-at * total // POINTS) for at in range(1, POINTS + 1))},
-            {count: [frozenset(one[:count]) for one in some] for count in (*range(step, total, step), total)},
-        )
-
-    def sets(self) -> Iterator[Heads]:
-        """All of them."""
-        yield from self.curve.values()
-        for draws in (*self.drawn.values(), *self.matched, *self.at_random.values()):
-            yield from draws
 
 
 def _matched(heads: Heads, wide: int, draws: int, generator: np.random.Generator) -> list[Heads]:
@@ -253,8 +231,8 @@ class _Runs:
         """The outputs without these."""
         return np.array([self.values[one] for one in sets])
 
-    def effect(self, group: Group, drawn: Mapping[int, list[Heads]], matched: list[Heads]) -> GroupEffect:
-        """A group's record, beside sets of as many heads."""
+    def effect(self, group: Group, drawn: list[Heads], matched: list[Heads]) -> GroupEffect:
+        """A group's record, beside sets of as many heads, and of as many of each layer."""
         summed = sum(self.moves[frozenset([n])] for n in group.heads)
         return GroupEffect(
             group,
@@ -262,7 +240,7 @@ class _Runs:
             self.turns[group.heads],
             float(np.linalg.norm(self.moves[group.heads])),
             float(np.linalg.norm(summed)),
-            self.numbers(drawn[len(group.heads)]),
+            self.numbers(drawn),
             self.numbers(matched) if matched else None,
         )
 

@@ -30,6 +30,7 @@ class LiveScores:
     Attributes:
         heads: those that were named, or all of the stack.
         measure: what the score is; it has the function's name.
+        method: as in hs.ablate.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class LiveScores:
                 where="score",
                 advice="pass a function that runs the model and returns one number for each text",
             )
-        self._model, self._score, self._method, self._stack = model, score, method, ablation.stack
-        self.heads = ablation.every_head() if heads is None else [*dict.fromkeys(pairs_of(heads, "heads"))]
+        self._model, self._score, self.method, self._stack = model, score, method, ablation.stack
+        counted = ablation.every_head() if heads is None else pairs_of(heads, "heads")
+        self.heads: Sequence[Head] = [*dict.fromkeys(counted)]
         if not self.heads:
             raise InputError("no head is named", where="heads", advice="give (layer, head) of some, or leave it out")
         self.measure = Measure.of_score(score)
@@ -62,7 +64,7 @@ class LiveScores:
         rows = []
         for done, heads in enumerate(sets):
             tell(done, len(sets))
-            ways = dict.fromkeys(heads, self._method)
+            ways = dict.fromkeys(heads, self.method)
             silenced = ablate(self._model, ways, stack=self._stack) if ways else nullcontext()
             with silenced, torch.no_grad(), drawing(self._drawn):
                 given = self._score()
@@ -124,7 +126,7 @@ def effects(
     """
     scores = LiveScores(model, score, heads, method, stack)
     with told(progress, "runs") as tell:
-        return scored.change_of_each(scores, scores.heads, scores.measure, tell)
+        return scored.change_of_each(scores, tell)
 
 
 @named
@@ -163,14 +165,4 @@ def removal(
     """
     scores = LiveScores(model, score, None, method, stack)
     with told(progress, "runs") as tell:
-        return scored.removal(
-            scores,
-            scores.heads,
-            scores.measure,
-            order=order,
-            method=method,
-            less_is_better=less_is_better,
-            random=random,
-            steps=steps,
-            tell=tell,
-        )
+        return scored.removal(scores, order=order, less_is_better=less_is_better, random=random, steps=steps, tell=tell)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.errors import InputError
+from headscope.errors import UnsupportedError
 from headscope.results.score_parts import CHECKED, Part, strongest
 from headscope.runs.targets import read
 from headscope.runs.texts import last_states
@@ -25,11 +25,11 @@ def mask_of(model: Model) -> int:
     """The id of a model's mask token.
 
     Raises:
-        InputError: its tokenizer has none.
+        UnsupportedError: its tokenizer has none.
     """
     mask = model.tokenizer.mask_id
     if mask is None:
-        raise InputError(
+        raise UnsupportedError(
             "the tokenizer has no mask token, so nothing can be masked",
             where=model.checkpoint.where,
             advice="open the checkpoint with the tokenizer that it was trained with",
@@ -43,7 +43,7 @@ def masked_states(
     """The last hidden states of texts, each with the tokens at some positions masked, all in one batch.
 
     Raises:
-        InputError: the tokenizer has no mask token.
+        UnsupportedError: the tokenizer has no mask token.
     """
     mask = mask_of(model)
     changed = [
@@ -59,7 +59,7 @@ def masked_changes(
     """The worth of each part to a target: the number less the number with its tokens masked.
 
     Raises:
-        InputError: the tokenizer has no mask token.
+        UnsupportedError: the tokenizer has no mask token.
     """
     states = masked_states(model, [(encoded, part.tokens) for part in parts])
     return [total - float(read(model, target, target.rows_of(state)[None]).values[0]) for state in states]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.attention.activations import softmax
-from headscope.errors import CheckpointError, InputError, UnsupportedError
+from headscope.errors import CheckpointError, InputError
 from headscope.heads.head_distances import relative
 from headscope.results.explained import Filled, LabelShare, Prediction
+from headscope.runs.masking import mask_of
 from headscope.runs.targets import label_name, lacks, logits_of
 from headscope.runs.texts import one_text
 from headscope.settings import whole
@@ -62,14 +63,8 @@ def check_masks(model: Model) -> str:
     if "masked_lm" not in model.anatomy.tasks:
         instead = "or ask for its classes (predict)" if _has_classes(model) else ""
         raise lacks(model, "masked-LM head", "ForMaskedLM or …ForPreTraining", instead=instead)
-    mask = model.tokenizer.mask_token
-    if mask is None:
-        raise UnsupportedError(
-            "the tokenizer has no mask token",
-            where=model.checkpoint.where,
-            advice="open a checkpoint with the tokenizer that it was trained with",
-        )
-    return mask
+    mask_of(model)
+    return str(model.tokenizer.mask_token)
 
 
 def fill_trace(model: Model, trace: Trace, *, top: int = 5) -> tuple[Filled, ...]:

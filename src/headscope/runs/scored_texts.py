@@ -49,7 +49,7 @@ class Labelled(NamedTuple):
     label: Any
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class TextScores:
     """Computes `headscope.heads.scored.Scores` over texts, with layers before the first silenced one kept."""
 
@@ -57,6 +57,13 @@ class TextScores:
     texts: Sequence[Labelled]
     metric: Metric
     method: str
+
+    def __post_init__(self) -> None:
+        sizes = self.model.anatomy.known()
+        self.heads: Sequence[Head] = [(layer, head) for layer, head in np.ndindex(sizes.layers, sizes.heads)]
+        """Every head."""
+        self.measure = MEASURES[self.metric] if isinstance(self.metric, str) else Measure.of_score(self.metric)
+        """The description of the metric's number; a function's has the function's name."""
 
     def __call__(self, sets: Sequence[frozenset[Head]], tell: scored.Tell) -> Float[np.ndarray, "sets texts"]:
         runner, parts = NumpyRunner(self.model), list[np.ndarray]()
@@ -197,11 +204,6 @@ def check_metric(model: Model, metric: Metric, labels: Sequence[Any] | None, reg
         raise InputError("a vector needs no labels", where="labels", advice="leave them out, or name another metric")
 
 
-def measured(metric: Metric) -> Measure:
-    """The description of a metric's number; a function's has the function's name."""
-    return MEASURES[metric] if isinstance(metric, str) else Measure.of_score(metric)
-
-
 @named
 def effects_on(
     model: Model,
@@ -233,7 +235,7 @@ def effects_on(
             )
         scores = text_scores(model, text, labels, metric or "accuracy", pair=pair, method=method, max_length=max_length)
         with told(progress, "texts") as tell:
-            return scored.change_of_each(scores, all_heads(model), measured(scores.metric), tell)
+            return scored.change_of_each(scores, tell)
     if isinstance(text, list):
         if edge is not None:
             raise InputError("an edge is of one text", where="edge", advice="pass one text, not a list")
@@ -266,20 +268,4 @@ def removal(
     scores = text_scores(model, texts, labels, metric, pair=pair, method=method, max_length=max_length)
     less = metric in ("loss", "vector") if less_is_better is None else less_is_better
     with told(progress, "texts") as tell:
-        return scored.removal(
-            scores,
-            all_heads(model),
-            measured(metric),
-            order=order,
-            method=method,
-            less_is_better=less,
-            random=random,
-            steps=steps,
-            tell=tell,
-        )
-
-
-def all_heads(model: Model) -> list[Head]:
-    """Every head of an opened model."""
-    sizes = model.anatomy.known()
-    return [(layer, head) for layer in range(sizes.layers) for head in range(sizes.heads)]
+        return scored.removal(scores, order=order, less_is_better=less, random=random, steps=steps, tell=tell)

@@ -201,6 +201,11 @@ def self_attended(trace: Trace) -> TokenAxis:
     return trace.queries
 
 
+def of_trace(trace: Trace) -> Prepared:
+    """The text of a trace of self-attention as it was tokenized. Errors are those of `self_attended`."""
+    return Prepared(trace.text or "", self_attended(trace), pair=trace.pair)
+
+
 def as_input(text: TokenAxis | Ids) -> Input:
     """A text as the encoder takes it."""
     ids, segments = (text.ids, text.segments) if isinstance(text, TokenAxis) else text

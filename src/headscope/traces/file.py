@@ -14,7 +14,7 @@ from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.entry import read_tensor
 from headscope.checkpoint.formats import TRACE_FORMAT
 from headscope.checkpoint.json_text import MOST_BYTES, JsonError, brief, parse_object, written
-from headscope.checkpoint.raw_files import LocalFile
+from headscope.checkpoint.raw_files import HeldFile, LocalFile
 from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_bytes
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.files import BLANK, fault, sealed, write_atomically
@@ -185,7 +185,7 @@ def _opened(path: Path) -> LocalFile:
         TraceError: the file doesn't exist, is not a regular file, or can't be read.
     """
     try:
-        return LocalFile(path, mapped=False)
+        return LocalFile(path)
     except CheckpointError as error:
         raise TraceError(error.found, where=error.where, advice="pass a file that Trace.save wrote") from error
 
@@ -202,8 +202,10 @@ def _contents(path: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[st
         about = parse_object(metadata.get("headscope", ""), unique=False)
         if about.get("format") != TRACE_FORMAT:
             raise JsonError(f"its format is {brief(about.get('format'))}")
-        damage = fault(source.read(0, source.size))
-        tensors = {name: np.array(read_tensor(source, entry, None, None)) for name, entry in entries.items()}
+        held = HeldFile(source)
+        damage = fault(held.data)
+        arrays = {name: read_tensor(held, entry, None, None) for name, entry in entries.items()}
+        tensors = {name: np.require(array, requirements=("ALIGNED", "WRITEABLE")) for name, array in arrays.items()}
     except (CheckpointError, UnsupportedError, JsonError) as error:
         raise TraceError(
             f"the file is not a headscope trace: {error.found if isinstance(error, HeadscopeError) else error}",

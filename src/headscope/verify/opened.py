@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headscope.attention.terms import Terms
     from headscope.model import Model
-    from headscope.traces import HeadTrace, LayerRecord, Trace
+    from headscope.traces import LayerRecord, Trace
 
 
 OPTIONAL = ("pooler.", "pooler_", "contact_head.", "encoder.embed_positions.")
@@ -85,26 +85,18 @@ def run_eager(
             where=model.name,
             advice="use a complete checkpoint",
         )
+    contexts = {head: context for head in trace.changed if (context := trace[head].written) is not None}
+    if len(contexts) < len(trace.changed):
+        layer, head = min(trace.changed - contexts.keys())
+        raise UnsupportedError(UNKEPT, where=f"layer {layer}, head {head}", advice="use a map with a name")
     inputs = {"input_ids": torch.tensor([trace.ids])}
     if model.anatomy.known().types:
         inputs["token_type_ids"] = torch.tensor([trace.queries.segments])
     with foreign_errors(where, SAVED_CONFIG), torch.inference_mode():
-        silence(module, model, {head: replaced_context(trace[head]) for head in trace.changed})
+        silence(module, model, contexts)
         outputs = module(**inputs, output_attentions=True, output_hidden_states=True)
     attentions = [attention[0].numpy() for attention in outputs.attentions]
     return attentions, [state[0].numpy() for state in outputs.hidden_states]
-
-
-def replaced_context(head: HeadTrace) -> Float[np.ndarray, "queries d_value"]:
-    """The context that a silenced or replaced head gave to W_O.
-
-    Raises:
-        UnsupportedError: the trace doesn't have its map.
-    """
-    context = head.written
-    if context is None:
-        raise UnsupportedError(UNKEPT, where=f"layer {head.layer}, head {head.head}", advice="use a map with a name")
-    return context
 
 
 def silence(

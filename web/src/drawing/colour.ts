@@ -61,6 +61,9 @@ export function luminance(colour: RGB): number {
 /** Black or white, whichever has more contrast on this colour. */
 export const inkOn = (colour: RGB): string => (luminance(colour) > 0.179 ? "#000" : "#fff");
 
+/** This colour as a ground, and ink that can be read on it. */
+export const grounded = (colour: RGB) => ({ background: css(colour), color: inkOn(colour) });
+
 /** A head's colour: equal lightness, and hues spread over the whole circle, so that all differ; in numbers that every program reads. */
 export function headColour(head: number, heads: number, dark: boolean): string {
   const pen = new OffscreenCanvas(1, 1).getContext("2d")!;

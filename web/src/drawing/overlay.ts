@@ -1,6 +1,6 @@
 // The rows of heads whose lines lie over each other: of every query where the text is short, else of the one looked at.
 import { effect, signal } from "@preact/signals";
-import { FULL_CELLS, picture, rowsOf, wanted, wantedKey } from "./pictures";
+import { FULL_CELLS, picture, rowIn, rowsOf, wanted, wantedKey } from "./pictures";
 import { overlaid } from "../heads/several";
 import { headOf, lookedRow } from "../state/store";
 
@@ -26,8 +26,8 @@ export function followOverlay(): void {
     const rowsAt = async (n: number): Promise<RowAt> => {
       const one = { ...now, ...headOf(now.doc.info, n) };
       if (whole) {
-        const { full } = await picture(one, `overlay ${wantedKey(one)}`);
-        return (r) => full!.subarray(r * columns, (r + 1) * columns);
+        const found = await picture(one, `overlay ${wantedKey(one)}`);
+        return (r) => rowIn(found, r);
       }
       if (looked === null) return () => null;
       const data = await rowsOf(one, looked, looked + 1, `overlay ${n}`);

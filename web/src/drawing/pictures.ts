@@ -232,6 +232,9 @@ function prefetch(now: Wanted): void {
   }
 }
 
+/** Row r of a picture that has all its cells. */
+export const rowIn = ({ full, columns }: Picture, r: number): Float32Array => full!.subarray(r * columns, (r + 1) * columns);
+
 /** One row of the picture: available for short texts, requested for long ones. */
 export const rowNumbers = signal<{ row: number; data: Float32Array } | null>(null);
 /** Of the row that is looked at. */
@@ -248,7 +251,7 @@ export function followRow(): void {
     if (rowNumbers.peek()?.data.length !== now.shown.columns.length) rowNumbers.value = null;
     const key = wantedKey(now);
     if (now_picture.full && now_picture.key === key) {
-      rowNumbers.value = { row: i, data: now_picture.full.subarray(i * now_picture.columns, (i + 1) * now_picture.columns) };
+      rowNumbers.value = { row: i, data: rowIn(now_picture, i) };
       return;
     }
     if (now_picture.full) return;

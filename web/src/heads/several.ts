@@ -24,7 +24,7 @@ export const overlaid = computed(() => (state.blend.value === "over" ? members.v
 export const adding = signal(false);
 
 export function toggleAdding(): void {
-  adding.value = !adding.value;
+  state.flip(adding);
   state.hoverHead.value = state.hoverRow.value = state.hoverColumn.value = null;
 }
 

@@ -1,5 +1,5 @@
 // Statistics of heads: from the file, and those that depend on the selection or the comparison.
-import { computed, signal, type Signal } from "@preact/signals";
+import { computed, effect, signal, type Signal } from "@preact/signals";
 import { MOVED } from "../drawing/colour";
 import * as state from "../state/state";
 import { betweenSets, pinnedCell, question, type Question } from "./asking";
@@ -12,6 +12,7 @@ import { effects } from "../model/runs";
 import { engine } from "../trace/engine";
 import type { Difference } from "../trace/difference";
 import { everyRow, size } from "../trace/parts";
+import { largestPlaces } from "../trace/strongest";
 import type { TraceInfo } from "../trace/trace";
 import { guesses } from "./guesses";
 import { sifted } from "./sifted";
@@ -107,12 +108,27 @@ export function followNumbers(): void {
     };
   });
   between(weight, () => pinnedCell.value);
+  effect(() => { state.proposed.value = state.pane.value === "compare" ? farthest.value : null; });
   between(weightB, () => {
     const [words, r, c] = [otherShown.value, partner("rows", row.value), partner("columns", column.value)];
     return isDuel.value && words?.rows[r] && words.columns[c] ? question(words.rows[r].tokens, words.columns[c].tokens, otherDoc.value!, words) : null;
   }, otherDoc);
   between(mass, () => (state.statistic.value === "mass" ? betweenSets.value : null));
 }
+
+/** The weight of the pinned cell in every head, once all are there. */
+export const pinnedWeights = computed<Float32Array | null>(() => {
+  const held = weight.value;
+  return held && held.key === pinnedCell.value?.key && held.done === held.numbers.length ? held.numbers : null;
+});
+
+/** The head that differs most from the one in view: in the pinned cell's weight, else in entropy; null where none does, or until it is known. */
+const farthest = computed<number | null>(() => {
+  const numbers = pinnedCell.value ? pinnedWeights.value : doc.value?.info.statistics?.entropy;
+  const apart = numbers?.map((value) => Math.abs(value - numbers[at.value.n])) ?? new Float32Array(0);
+  const [n] = largestPlaces(apart, 1);
+  return apart[n] > 0 ? n : null;
+});
 
 /** (layers * heads) numbers by name; NaN or missing until they are computed. */
 export const table = computed(() => {

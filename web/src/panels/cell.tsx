@@ -8,7 +8,7 @@ import { largestPlaces } from "../trace/strongest";
 import { written, type Written } from "../state/away";
 import { hasModel } from "../model/remote";
 import { cutEdge } from "./causes";
-import { Fill } from "./controls";
+import { Fill, Numbers } from "./controls";
 import { Text } from "./name";
 import { isWord, number, percent, say, tell } from "../words";
 import { remarks } from "../drawing/caption";
@@ -101,19 +101,18 @@ function Line({ found, from, to }: Shown) {
   const { chain, drawn, wrote: { norm, share } } = found;
   const info = doc.value!.info;
   const how = `${standard(info, at.value.layer) ? `÷ √${info.dHead}` : `× ${number(chain.scale, 4)}`}${added(chain)}`;
-  const numbers: [string, string, string | undefined][] = chain.masked ? [] : [
-    [number(chain.dot, 2), say("n_dot", { d: info.dHead }), undefined],
-    [number(chain.score), say("n_score", { how }), "score"],
-    [number(chain.weight), say("n_weight", { n: seen(chain).length }), "weight"],
-    ...(norm === undefined ? [] : [[number(norm * chain.weight, 2), say("n_written"), "wrote"] as [string, string, string]]),
-    ...(share === undefined ? [] : [[percent(share), say("n_share", { n: info.layerNumbers[at.value.layer] }), "layer-share"] as [string, string, string]]),
-  ];
   return (
     <section class="panel cell line" aria-label={say("cell")}>
       <h2 data-test="cell">{say("how_weight", { weight: number(drawn) })}<small><Pair from={from} to={to} />, {say("layer_head_short", { head: headLabel(info, at.value.n) })}</small></h2>
       {chain.masked && <p>{say("cell_masked")}</p>}
       <p class="quiet small">{ofTokens(found)}</p>
-      <ol class="numbers5">{numbers.map(([value, says, test]) => <li key={says}><b data-test={test}>{value}</b><small>{says}</small></li>)}</ol>
+      {!chain.masked && <Numbers of={[
+        ["product", number(chain.dot, 2), say("n_dot", { d: info.dHead })],
+        ["score", number(chain.score), say("n_score", { how })],
+        ["weight", number(chain.weight), say("n_weight", { n: seen(chain).length })],
+        ["wrote", norm === undefined ? "" : number(norm * chain.weight, 2), say("n_written")],
+        ["layer-share", share === undefined ? "" : percent(share), say("n_share", { n: info.layerNumbers[at.value.layer] })],
+      ]} />}
       <span class="row">
         <CutEdge />
         <button class="strong" data-test="open-chain" onClick={nextStep}>{say("open_chain")} <kbd>⏎</kbd></button>

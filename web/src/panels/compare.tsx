@@ -3,6 +3,8 @@ import { count, number, say, tell } from "../words";
 import * as state from "../state/state";
 import { apart, joined, joint, pairs, partner, setB, slotB, swap, type Slot } from "../state/comparing";
 import { fullName, shortNames } from "../text/naming";
+import { pinnedCell } from "../heads/asking";
+import { statisticName } from "../heads/catalog";
 import { byNumber } from "../heads/order";
 import { mean, pick, title } from "../heads/several";
 import { table } from "../heads/statistics";
@@ -92,6 +94,7 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
         : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : way < 0 ? "more" : ""}>{x && y && `${short(x[c!])} → ${short(y[j])}`}</b></>}</h1>
       <p class="quiet">
         {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{columns[n].text}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
+        {b.n === state.proposed.value && b.doc === a && <span data-test="proposed">{say("compare_proposed", { head: heads[1], what: statisticName(pinnedCell.value ? "weight" : "entropy") })}</span>}
         {apart.value && <span data-test="apart">{say("compare_shapes")}</span>}
       </p>
     </>

@@ -53,6 +53,11 @@ export const Field = ({ label, test, onText, onEnter, onEscape, ...rest }: {
 /** The filled part of a bar: a share of its track, 0 to 1. */
 export const Fill = ({ share }: { share: number }) => <i style={{ width: `${100 * Math.min(1, Math.max(0, share || 0))}%` }} />;
 
+/** Numbers on a line, each over what it is; those that are empty are left out. */
+export const Numbers = ({ of }: { of: [test: string, value: string, says: ComponentChildren][] }) => (
+  <ol class="numbers5">{of.map(([test, value, says]) => value && <li key={test}><b data-test={test}>{value}</b><small>{says}</small></li>)}</ol>
+);
+
 /** The middle of the page: a pane, or a message where there is nothing else. */
 export const Centre = ({ pane = "", children, ...rest }: { pane?: string; tabIndex?: number; children: ComponentChildren }) => (
   <div class="centre" id="head"><section class={`panel ${pane}`} {...rest}>{children}</section></div>

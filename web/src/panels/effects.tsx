@@ -1,10 +1,9 @@
 // The effects of changing each head in turn: a sentence, all heads in order of effect, and weight against effect.
 import { signed, targetName, type Run } from "../model/ask";
 import { placeOf } from "../state/comparing";
-import { pinned } from "../model/runs";
 import { choose } from "../heads/ranking";
 import * as state from "../state/state";
-import { weight } from "../heads/statistics";
+import { pinnedWeights } from "../heads/statistics";
 import { at, doc, headLabel, row, column, shown } from "../state/store";
 import { count, number, percent, say } from "../words";
 import { end as scaleEnd, short } from "./slots";
@@ -95,12 +94,11 @@ export function Bars({ order: bySize }: { order: Effect[] }) {
 /** The weight of the pinned cell in every head, against the head's effect. */
 function Scatter({ order, most }: { order: Effect[]; most: number }) {
   const info = doc.value!.info;
-  const cell = pinned.value;
-  const weights = weight.value;
-  if (!cell || !weights || weights.done < weights.numbers.length) return null;
+  const weights = pinnedWeights.value;
+  if (!weights) return null;
   const points = order.flatMap((effect, rank) => {
     const place = placeOf(info, effect.layer, effect.head);
-    return place ? [{ ...effect, rank: rank + 1, weight: weights.numbers[place.n] }] : [];
+    return place ? [{ ...effect, rank: rank + 1, weight: weights[place.n] }] : [];
   });
   const strongest = points.reduce((best, point) => (point.weight > best.weight ? point : best), points[0]);
   const end = state.normed.value ? Math.max(strongest.weight, 1e-9) : 1;

@@ -2,7 +2,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import { batch, computed, signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { css, inkOn, sequentialAt } from "../drawing/colour";
+import { css, grounded, sequentialAt } from "../drawing/colour";
+import { measured } from "../drawing/pen";
 import * as state from "../state/state";
 import { besideOf } from "../state/away";
 import { at, doc, headLabel } from "../state/store";
@@ -12,7 +13,7 @@ import { engine } from "../trace/engine";
 import type { Followed } from "../trace/follow";
 import { largestPlaces } from "../trace/strongest";
 import { cut, isolated, leftToRight, say, tell, type Word } from "../words";
-import { Fill } from "./controls";
+import { Fill, Numbers } from "./controls";
 import { ink, sized, useStops } from "./canvas";
 import { short } from "./slots";
 
@@ -134,11 +135,7 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
   const labels = makeShown(info, "all", true, false).rows;
   const texts = prose(labels, info.queries).map(({ text }) => text.trim());
   const way = direction(labels);
-  const pen = document.createElement("canvas").getContext("2d")!;
-  const measure = (text: string, px = 12): number => {
-    pen.font = `600 ${px}px ${ink(document.documentElement, "--text")}`;
-    return pen.measureText(text).width + 4;
-  };
+  const measure = (text: string, px = 12): number => measured(`600 ${px}px ${ink(document.documentElement, "--text")}`, text).width + 4;
   const heads = measure(headLabel(info, layers.length * info.heads - 1));
   const digits = measure(".88") - 1;
   const gutter = measure(say("follow_layer")) + 4;
@@ -209,12 +206,11 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
               {shown.map((j, c) => {
                 const value = share(layer, j);
                 const pinned = layer === cell.layer && j === cell.j;
-                const colour = sequentialAt(Math.sqrt(Math.max(0, value)), state.dark.value);
                 const written = (Math.abs(value) >= WRITTEN || pinned) && widths[c] >= digits;
                 const through = j >= 0 && j !== i ? headLabel(info, best(layer, j)) : "";
                 return (
                   <span key={j} id={`way-${layer}-${j}`} role="gridcell" data-share={value} class={j === i ? "self" : pinned ? "pinned" : ""} aria-selected={pinned} onClick={() => { if (through) pin(layer, j); }}
-                    title={through && leftToRight(`${isolated(texts[j])} ${short(value)} · ${through}`)} style={j === i ? {} : { background: css(colour), color: inkOn(colour) }}>
+                    title={through && leftToRight(`${isolated(texts[j])} ${short(value)} · ${through}`)} style={j === i ? {} : grounded(sequentialAt(Math.sqrt(Math.max(0, value)), state.dark.value))}>
                     {written && short(value)}{written && row >= ROW.heads && widths[c] >= heads && <small>{through}</small>}
                   </span>
                 );
@@ -243,10 +239,6 @@ function Foot({ info, i, size, all, by, total, beside, cell: { layer, j, n }, na
   const head = headLabel(info, n);
   const heads = by(layer, j);
   const turn = beside?.(0, layer, j);
-  const numbers: [string, string, ComponentChildren][] = [
-    ["weight", short(all.weights[n * size + j]), say("follow_weight", { head })], ["share", short(all.shares[n * size + j]), say("follow_share", { head })],
-    ["total", info.heads > 1 ? short(total(layer, j)) : "", say("follow_total", { n: info.heads })], ["turn", turn === undefined ? "" : short(turn, 0.1), tell("follow_masked", { text: name(j) })],
-  ];
   return (
     <div class="panel cell line">
       <h2 data-test="way">{tell("follow_cell", { text: <b class="pin">{name(j)}</b>, token: <b class="pin">{name(i)}</b> }, { n: info.layerNumbers[layer] })}
@@ -254,7 +246,12 @@ function Foot({ info, i, size, all, by, total, beside, cell: { layer, j, n }, na
           const one = layer * info.heads + h;
           return <button key={h} aria-pressed={one === n} onClick={() => pin(layer, j, one)}>{headLabel(info, one)} <b>{short(heads[h])}</b></button>;
         })}</small></h2>
-      <ol class="numbers5">{numbers.filter(([, value]) => value).map(([test, value, says]) => <li key={test}><b data-test={`way-${test}`}>{value}</b><small>{says}</small></li>)}</ol>
+      <Numbers of={[
+        ["way-weight", short(all.weights[n * size + j]), say("follow_weight", { head })],
+        ["way-share", short(all.shares[n * size + j]), say("follow_share", { head })],
+        ["way-total", info.heads > 1 ? short(total(layer, j)) : "", say("follow_total", { n: info.heads })],
+        ["way-turn", turn === undefined ? "" : short(turn, 0.1), tell("follow_masked", { text: name(j) })],
+      ]} />
       <span class="row"><button class="strong" data-test="open-head" onClick={openHead}>{say("follow_open", { head })} <kbd>⏎</kbd></button></span>
     </div>
   );

@@ -298,7 +298,7 @@ export function Grid() {
         <Menu held={state.order} aria-label={say("order")} names={state.ORDERS} says={(name) => say(`order_${name}`)} test="order" />
         <Switch held={state.face} names={state.FACES} says={(name) => say(`face_${name}`)} test="face" />
         <button aria-pressed={gridTableOpen.value} title={say("grid_table")}
-          onClick={() => { gridTableOpen.value = !gridTableOpen.value; }}>{say("table")} <kbd>T</kbd></button>
+          onClick={() => state.flip(gridTableOpen)}>{say("table")} <kbd>T</kbd></button>
         <label>{say("at_least")} <Range held={state.least} /> <b>{short(faint())}</b></label>
       </div>}
       <div class="scroller" ref={scroller}><div

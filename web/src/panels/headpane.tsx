@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { remarks, sentencesOf } from "../drawing/caption";
 import { count, number, percent, say } from "../words";
 import * as state from "../state/state";
-import { computing, current, lookedNumbers, progress, wanted } from "../drawing/pictures";
+import { computing, current, lookedNumbers, progress, rowIn, wanted } from "../drawing/pictures";
 import { gather, mean, memberColour, members, overlaid, takeLayer, title } from "../heads/several";
 import { overlaidRows } from "../drawing/overlay";
 import { at, doc, headLabel, headName, lookedColumn, lookedRow, shown } from "../state/store";
@@ -56,13 +56,13 @@ export function HeadPane() {
           onPick={(name) => { state.filter.value = name as state.Filter; state.box.value = null; }} />}
         <Tick on={!state.special.value} says={say("hide_special")} test="special" onTick={() => state.toggle(state.special)} />
         <Tick on={state.merged.value} says={say("merge")} test="words" onTick={() => state.toggle(state.merged)} />
-        {info.hasNorms && <Tick on={state.normed.value} says={say("normed")} test="normed" title={say("normed_hint")} onTick={() => { state.normed.value = !state.normed.value; }} />}
+        {info.hasNorms && <Tick on={state.normed.value} says={say("normed")} test="normed" title={say("normed_hint")} onTick={() => state.flip(state.normed)} />}
         <button data-test="mean-layer" onClick={takeLayer}>{say("mean_layer", { l: info.layerNumbers[at.value.layer] })}</button>
         {hasMatrix && <span class="row">
           <Sign says={say("zoom_in")} onClick={() => zooming.by(0.6)}>+</Sign><Sign says={say("zoom_out")} onClick={() => zooming.by(1 / 0.6)}>−</Sign>
           <Sign says={say("zoom_all")} onClick={() => { state.box.value = null; }}>0</Sign>
         </span>}
-        <button aria-pressed={tableOpen.value} data-test="table" onClick={() => { tableOpen.value = !tableOpen.value; }}>{say("table")} <kbd>t</kbd></button>
+        <button aria-pressed={tableOpen.value} data-test="table" onClick={() => state.flip(tableOpen)}>{say("table")} <kbd>t</kbd></button>
       </div>}
       <Together />
       <div class={`views ${state.mode.value}`}>
@@ -167,9 +167,8 @@ export function find(): void {
 /** Pin the word that a row looks at most, so that the grid has a question and `e` an answer. */
 function pinStrongest(r: number): void {
   const [picture, words] = [current.value, shown.value!];
-  const full = picture?.full;
-  if (!full) return;
-  const [best] = largestPlaces(full.slice(r * picture.columns, (r + 1) * picture.columns).map((x, c) => (words.columns[c]?.special ? -1 : x)), 1);
+  if (!picture?.full) return;
+  const [best] = largestPlaces(rowIn(picture, r).map((x, c) => (words.columns[c]?.special ? -1 : x)), 1);
   if (best === undefined || !words.columns[best]) return;
   state.key.value = words.columns[best].tokens[0];
   state.statistic.value = "weight";

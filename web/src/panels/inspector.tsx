@@ -1,6 +1,6 @@
 // Properties of the selected head, and of the hovered or pinned token.
 import { useRef } from "preact/hooks";
-import { css, inkOn, sequentialAt } from "../drawing/colour";
+import { grounded, sequentialAt } from "../drawing/colour";
 import { entropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
@@ -13,7 +13,7 @@ import { start } from "../model/remote";
 import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../state/store";
 import { pinnedCell } from "../heads/asking";
 import { byNumber } from "../heads/order";
-import { isUniform, known, table, weight } from "../heads/statistics";
+import { isUniform, known, pinnedWeights, table, weight } from "../heads/statistics";
 import type { TraceInfo } from "../trace/trace";
 import { statisticName, statisticUnit } from "../heads/catalog";
 import { targetName } from "../model/ask";
@@ -87,7 +87,7 @@ export function Inspector() {
           })}
         </tbody>
       </table>
-      {known.value.length > first.length && first.length > 1 && <button class="plain" aria-expanded={every.value} onClick={() => { every.value = !every.value; }}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
+      {known.value.length > first.length && first.length > 1 && <button class="plain" aria-expanded={every.value} onClick={() => state.flip(every)}>{say(every.value ? "fewer_numbers" : "all_numbers")}</button>}
       <Blocks picture={fresh} />
       <Looks most={mostOf(fresh)} />
       <LookedBy picture={fresh} />
@@ -116,7 +116,7 @@ function sharesOf(full: Float32Array, rows: Label[], columns: Label[]): Record<"
 function Habit({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const info = doc.value!.info;
-  const [asked, numbers] = [pinnedCell.value, weight.value];
+  const numbers = pinnedWeights.value;
   const here = at.value.n;
   let told = "";
   if (picture?.full && info.queries === info.keys && words.rows.length === words.columns.length && !state.normed.value) {
@@ -125,8 +125,8 @@ function Habit({ picture }: { picture: Picture | null }) {
     told = say("habit", { share: percent(shares[one]), where: say(`habit_${one}`), other: percent(shares[other]), there: say(`habit_${other}`) });
   }
   let rank = "";
-  if (asked && numbers?.key === asked.key && numbers.done === numbers.numbers.length) {
-    const place = byNumber(numbers.numbers, true).indexOf(here) + 1;
+  if (numbers) {
+    const place = byNumber(numbers, true).indexOf(here) + 1;
     rank = say(place === 1 ? "habit_first" : "habit_rank", { text: words.rows[row.value!].text, token: words.columns[column.value!].text, n: place });
   }
   return <>{told} {rank}</>;
@@ -148,10 +148,7 @@ function Blocks({ picture }: { picture: Picture | null }) {
     <table class="blocks">
       <thead><tr><th>{say("blocks")}</th>{names.map((name) => <th key={name} scope="col">{name}</th>)}</tr></thead>
       <tbody>{blocksOf(picture.full, rows, columns).map((shares, text) => (
-        <tr key={text}><th scope="row">{names[text]}</th>{shares.map((share, to) => {
-          const colour = sequentialAt(Math.sqrt(share), state.dark.value);
-          return <td key={to} style={{ background: css(colour), color: inkOn(colour) }}>{short(share)}</td>;
-        })}</tr>
+        <tr key={text}><th scope="row">{names[text]}</th>{shares.map((share, to) => <td key={to} style={grounded(sequentialAt(Math.sqrt(share), state.dark.value))}>{short(share)}</td>)}</tr>
       ))}</tbody>
     </table>
   );
@@ -201,19 +198,18 @@ function Looks({ most }: { most: number }) {
           {keys > 0 && <span class="cutline">{say(keys === 1 ? "cut_key" : "cut_keys", { n: count(keys), share: percent(state.mass.value) })}</span>}
         </small>
       </h2>
-      <Ranked numbers={numbers} most={most} />
+      <Ranked numbers={numbers} most={most} cut={keys} />
     </>
   );
 }
 
 /** The strongest keys of one query, always on the same number of lines, so that nothing moves. */
-function Ranked({ numbers, most }: { numbers: Float32Array | null; most: number }) {
+function Ranked({ numbers, most, cut }: { numbers: Float32Array | null; most: number; cut: number }) {
   const words = shown.value!;
   const looked = lookedRow.value;
   const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
   const seen = [...(numbers ?? [])].flatMap((weight, c) => (masked?.(words.rows[looked!], words.columns[c], weight) ? [] : [c]));
   const order = largestPlaces(numbers ?? [], KEYS).filter((c) => seen.includes(c));
-  const cut = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
   const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.slice(0, lines.value).reduce((sum, c) => sum + numbers[c], 0) : 0;
   return (
     <ol class="ranked">

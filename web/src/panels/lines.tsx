@@ -5,7 +5,7 @@ import { strongestKeys } from "../trace/strongest";
 import { maskOf } from "../text/masking";
 import { number, say } from "../words";
 import * as state from "../state/state";
-import { current, lookedNumbers, mostOf, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
+import { current, lookedNumbers, mostOf, rowIn, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
 import { column, lookedRow, row, shown } from "../state/store";
 import { memberColour } from "../heads/several";
 import { rowsAt } from "./matrix";
@@ -148,7 +148,7 @@ export function Lines() {
     const [from, to] = range(picture.rows);
     const selected = rowNumbers.value;
     const selectedRow = (r: number): Float32Array | null => {
-      if (picture.full) return picture.full.subarray(r * picture.columns, (r + 1) * picture.columns);
+      if (picture.full) return rowIn(picture, r);
       if (selected && selected.row === r) return selected.data;
       const drawn = strip.value;
       if (!drawn || drawn.key !== wantedKey(now) || r < drawn.from || r >= drawn.to) return null;

@@ -29,6 +29,9 @@ export interface Geometry {
   cell: number;
   row: number;
   column: number;
+  /** Where a column and a row begin. */
+  x(column: number): number;
+  y(row: number): number;
 }
 
 /** Of places that stand closer than they have to, those of the greatest worth, and none beside another; in order. */
@@ -51,12 +54,13 @@ export function geometry(width: number, height: number, picture: Picture, box: B
   const cell = box ? Math.min(LARGEST * 1.4, Math.max(whole, Math.min(plotWidth, plotHeight) / box.span)) : whole;
   const seenRows = Math.min(picture.rows, plotHeight / cell);
   const seenColumns = Math.min(picture.columns, plotWidth / cell);
+  const { left, top } = margins;
+  const row = box ? Math.max(0, Math.min(box.top, picture.rows - seenRows)) : 0;
+  const column = box ? Math.max(0, Math.min(box.left, picture.columns - seenColumns)) : 0;
   return {
-    left: margins.left, top: margins.top, cell,
-    width: seenColumns * cell,
-    height: seenRows * cell,
-    row: box ? Math.max(0, Math.min(box.top, picture.rows - seenRows)) : 0,
-    column: box ? Math.max(0, Math.min(box.left, picture.columns - seenColumns)) : 0,
+    left, top, cell, row, column, width: seenColumns * cell, height: seenRows * cell,
+    x: (at) => left + (at - column) * cell,
+    y: (at) => top + (at - row) * cell,
   };
 }
 

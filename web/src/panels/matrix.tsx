@@ -2,6 +2,7 @@
 import { useMemo, useRef } from "preact/hooks";
 import { batch, effect, signal, useComputed, useSignal } from "@preact/signals";
 import { colourOf, inkOn } from "../drawing/colour";
+import { measured } from "../drawing/pen";
 import { cellsOf, mostOf, wantedKey, type Picture, type Wanted, type Window } from "../drawing/pictures";
 import { isIn, isQuiet, isUpright, placed, seams, type Label } from "../text/shown";
 import { maskOf } from "../text/masking";
@@ -48,9 +49,7 @@ const MEASURED = 128;
 /** Room for the labels: as much as the longest takes. */
 function margins(rows: Label[], columns: Label[]): Margins {
   if (rows.length > MEASURED || columns.length > MEASURED) return LABELS;
-  const pen = document.createElement("canvas").getContext("2d")!;
-  pen.font = `600 12px ${ink(document.documentElement, "--text")}`;
-  const wide = (label: Label): number => pen.measureText(placed(label)).width;
+  const wide = (label: Label): number => measured(`600 12px ${ink(document.documentElement, "--text")}`, placed(label)).width;
   return around(rows.map(wide), columns.map((label) => (isUpright(label.text) ? (letters(label.text).length * UPRIGHT) / 0.8 : wide(label))));
 }
 
@@ -117,7 +116,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     if (!g) return;
     const r = row.peek() ?? g.row + g.height / g.cell / 2;
     const c = column.peek() ?? g.column + g.width / g.cell / 2;
-    zoom(factor, g.left + (c + 0.5 - g.column) * g.cell, g.top + (r + 0.5 - g.row) * g.cell);
+    zoom(factor, g.x(c + 0.5), g.y(r + 0.5));
   }
 
   function zoom(factor: number, x: number, y: number): void {
@@ -142,8 +141,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     if (linked) cellsInPixel.value = Math.max(1, 1 / (g.cell * ratio) ** 2);
     const [top, bottom, left, right] = visible(g, now);
     if (linked) partSeen.value = [top, bottom, left, right];
-    const x = (column: number): number => g.left + (column - g.column) * g.cell;
-    const y = (at: number): number => g.top + (at - g.row) * g.cell;
+    const { x, y } = g;
     context.save();
     context.beginPath();
     context.rect(g.left, g.top, g.width, g.height);
@@ -229,14 +227,14 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     };
     context.textAlign = "right";
     for (const r of kept(down, top, bottom, pinnedRow)) {
-      const y = g.top + (r + 0.5 - g.row) * g.cell;
+      const y = g.y(r + 0.5);
       if (y < g.top || y > g.top + g.height || !down[r]) continue;
       pen(down[r], r === pinnedRow);
       context.fillText(fitted(context, placed(down[r]), g.left - 10), g.left - 6, y);
     }
     context.textAlign = "left";
     for (const c of kept(across, left, right, pinnedColumn)) {
-      const x = g.left + (c + 0.5 - g.column) * g.cell;
+      const x = g.x(c + 0.5);
       if (x < g.left || x > g.left + g.width || !across[c]) continue;
       if (isUpright(across[c].text)) {
         pen(across[c], c === pinnedColumn);
@@ -268,8 +266,7 @@ export function Matrix({ picture, wanted, rows, columns, linked, name, toA }: Pr
     context.rect(g.left - 1, g.top - 1, g.width + 2, g.height + 2);
     context.clip();
     const cell = Math.max(g.cell, 2);
-    const x = (at: number): number => g.left + (at - g.column) * g.cell;
-    const y = (at: number): number => g.top + (at - g.row) * g.cell;
+    const { x, y } = g;
     const frame = (left: number, top: number, width: number, height: number, colour: string, line: number): void => {
       context.strokeStyle = colour;
       context.lineWidth = line;

@@ -1,7 +1,7 @@
 // The sentence: behind each word, and below it, how much the selected head looks there from the pinned word; arcs to the strongest.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { effect, useSignal } from "@preact/signals";
-import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
+import { grounded, onScale, sequentialAt } from "../drawing/colour";
 import { sides } from "../heads/asking";
 import { maskOf } from "../text/masking";
 import { current, lookedNumbers, mostOf } from "../drawing/pictures";
@@ -49,7 +49,7 @@ export function Ribbon() {
       )}
       <div class="about">
         <Adding />
-        {server && <button data-test="change-text" aria-expanded={changing.value} onClick={() => { changing.value = !changing.value; }}>{say(changing.value ? "close" : "change_text")}</button>}
+        {server && <button data-test="change-text" aria-expanded={changing.value} onClick={() => state.flip(changing)}>{say(changing.value ? "close" : "change_text")}</button>}
         {hasRibbon() && !changing.value && <div class="note">
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
           {felt.value ? <p class="quiet small">{beside.value!.ask.kind === "groups" ? say("grp_ink", { most: short(felt.value.most) }) : say("shift_title")}</p> : [undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
@@ -72,9 +72,8 @@ export const said = (labels: Label[], axis: Axis): string[] => prose(labels, axi
 /** A word with its ink, and its number below. */
 export function Ink({ text, value, most, hides = false }: { text: string; value: number | undefined; most: number; hides?: boolean }) {
   const t = value === undefined ? 0 : onScale(Math.abs(value), most, state.scale.value);
-  const colour = sequentialAt(t, state.dark.value);
   return <>
-    <bdi style={t > 0 ? { background: css(colour), color: inkOn(colour) } : {}}>{text}</bdi>
+    <bdi style={t > 0 ? grounded(sequentialAt(t, state.dark.value)) : {}}>{text}</bdi>
     <small>{value === undefined || hides ? "" : Math.abs(value) < 0.005 ? "·" : short(value)}</small>
   </>;
 }

@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { computed, effect, type ReadonlySignal, useSignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
 import { choose, choosePassage, clearSets, sides, type Side } from "../heads/asking";
-import { ink, isEvery, subject } from "../text/ink";
+import { ink, isEvery, subject, subjectSide } from "../text/ink";
 import { current, mostOf } from "../drawing/pictures";
 import { direction, prose, type Piece } from "../text/prose";
 import * as state from "../state/state";
@@ -40,8 +40,6 @@ const pieces: Record<Side, ReadonlySignal<Piece[]>> = {
   column: computed(() => (doc.value ? prose(labelsOf("column"), doc.value.info.keys) : [])),
 };
 
-/** The side whose words the ink is about. */
-const subjectSide = (): Side => (state.direction.value === "from" ? "row" : "column");
 const opposite = (side: Side): Side => (side === "row" ? "column" : "row");
 
 export function TextView() {

@@ -21,7 +21,7 @@ export function Top() {
           <strong class="brand">headscope</strong>
           {info && <span class="quiet about"><span class="model" title={info.model}>{info.name}</span> · {say("layers_heads", { layers: info.layers.length, heads: info.heads })} · {say("tokens", { n: count(info.queries.tokens.length) })}</span>}
         </div>
-        {info && <button class="fold" aria-expanded={state.unfolded.value} onClick={() => { state.unfolded.value = !state.unfolded.value; }}>{title()} ▾</button>}
+        {info && <button class="fold" aria-expanded={state.unfolded.value} onClick={() => state.flip(state.unfolded)}>{title()} ▾</button>}
         {!hasModel.value && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("offline_keys")}`}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
           {state.PANES.filter((name) => name !== "follow" || info?.followed).map((name) => (
@@ -33,7 +33,7 @@ export function Top() {
           {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
           {info && state.pane.value !== "anatomy" && <Save />}
           <Settings say={say} />
-          <button data-test="help" onClick={() => { state.help.value = !state.help.value; }}>{say("help_short")} <kbd>?</kbd></button>
+          <button data-test="help" onClick={() => state.flip(state.help)}>{say("help_short")} <kbd>?</kbd></button>
         </div>
       </div>
       {docs.value.length > 1 && (

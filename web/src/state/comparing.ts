@@ -35,7 +35,8 @@ export const slotB = computed<Slot | null>(() => {
   if (!a || !b || !words) return null;
   const { l, h } = headName(a.info, at.value);
   const [layer, head] = [state.otherLayer.value, state.otherHead.value];
-  const place = layer === null || head === null ? placeOf(b.info, l, h) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head, n: layer * b.info.heads + head };
+  const proposed = b === a ? state.proposed.value : null;
+  const place = layer === null || head === null ? (proposed === null ? placeOf(b.info, l, h) : { ...headOf(b.info, proposed), n: proposed }) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head, n: layer * b.info.heads + head };
   return place && { doc: b, shown: words, ...place };
 });
 

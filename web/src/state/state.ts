@@ -48,6 +48,8 @@ export const to = signal(NONE);
 /** B's head, by its place in B's trace; null for the numbers of A's. */
 export const otherLayer = signal<number | null>(null);
 export const otherHead = signal<number | null>(null);
+/** B's head (layer * heads + head) where neither a text nor a head was chosen for B. Never in the URL. */
+export const proposed = signal<number | null>(null);
 /** Heads (layer * heads + head) that are drawn over each other, or averaged; the selected one is among them. */
 export const several = signal(NONE);
 export const blend = signal<Blend>("over");
@@ -75,9 +77,12 @@ export const chain = signal(false);
 export const heads = signal(false);
 export const box = signal<Box>(null);
 
+/** On or off, whichever it is not. */
+export const flip = (target: Signal<boolean>): void => { target.value = !target.value; };
+
 /** Other words are shown: the matrix is seen whole again. */
 export function toggle(target: Signal<boolean>): void {
-  target.value = !target.value;
+  flip(target);
   box.value = null;
 }
 

@@ -21,10 +21,11 @@ export const failure = signal<string | null>(null);
 /** What went wrong, in its own words. */
 export const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 export const doc = computed<Doc | null>(() => docs.value[Math.min(state.trace.value, docs.value.length - 1)] ?? null);
-/** The trace in slot B; the only other one where none was chosen. May be A's, to compare two heads of one text. */
+/** The trace in slot B; where none was chosen the only other one, else A's for a proposed head. May be A's, to compare two heads of one text. */
 export const docB = computed<Doc | null>(() => {
   if (state.other.value !== null) return docs.value[state.other.value] ?? null;
-  return docs.value.length === 2 ? docs.value.find((other) => other !== doc.value)! : null;
+  if (docs.value.length === 2) return docs.value.find((other) => other !== doc.value)!;
+  return state.proposed.value === null ? null : doc.value;
 });
 export const otherDoc = computed<Doc | null>(() => (docB.value === doc.value ? null : docB.value));
 /** The head in view. */

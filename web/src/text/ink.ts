@@ -2,20 +2,22 @@
 import { computed, effect, signal } from "@preact/signals";
 import * as state from "../state/state";
 import { askOf, current, wanted, wantedKey, type Picture } from "../drawing/pictures";
-import { column, row, shown } from "../state/store";
+import { shown } from "../state/store";
+import { sides, type Side } from "../heads/asking";
 import { engine } from "../trace/engine";
+
+/** The side whose words the ink is about. */
+export const subjectSide = (): Side => (state.direction.value === "from" ? "row" : "column");
 
 /** The words that the ink is about, as rows or columns of the picture: hovered, else chosen, else pinned. */
 export const subject = computed<number[]>(() => {
   const words = shown.value;
   if (!words) return [];
-  const from = state.direction.value === "from";
-  const [hover, set, pinned, of] = from
-    ? [state.hoverRow.value, state.from.value, row.value, words.rowOf] as const
-    : [state.hoverColumn.value, state.to.value, column.value, words.columnOf] as const;
-  if (hover !== null) return [hover];
-  const chosen = [...new Set(set.map((place) => of[place]))].filter((at) => at >= 0);
-  return chosen.length ? chosen : pinned === null ? [] : [pinned];
+  const { hover, set, pinned } = sides(subjectSide());
+  if (hover.value !== null) return [hover.value];
+  const of = words[`${subjectSide()}Of`];
+  const chosen = [...new Set(set.value.map((place) => of[place]))].filter((at) => at >= 0);
+  return chosen.length ? chosen : pinned.value === null ? [] : [pinned.value];
 });
 
 export interface Ink {
@@ -50,7 +52,7 @@ export function followInk(): void {
     if (!places.length) ink.value = null;
     else if (fresh) ink.value = { direction, numbers: inkOf(picture, fresh, direction, places) };
     else if (picture.rows && !picture.full) {
-      engine.ask("profile", { ...askOf(now), side: direction === "from" ? "row" : "column", places: [...places] }, "ink")
+      engine.ask("profile", { ...askOf(now), side: subjectSide(), places: [...places] }, "ink")
         .then((numbers) => { if (ticket === turn) ink.value = { direction, numbers }; }, () => undefined);
     }
   });

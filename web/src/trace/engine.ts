@@ -1,6 +1,7 @@
 // Sends requests to the worker. Superseded requests are dropped before they are sent.
-import type { Desk, Questions } from "./desk";
+import type { Questions } from "./desk";
 import type { Piece } from "./trace";
+import type { Answer, Asked } from "./worker";
 import parts from "./worker?function";
 
 interface Waiting {
@@ -27,7 +28,7 @@ interface Supplier {
 
 class Engine {
   private worker: Worker | null = null;
-  private here: { desk: Desk; Absent: ReturnType<typeof parts>["Absent"] } | null = null;
+  private here: ((message: Asked) => Answer) | null = null;
   private next = 0;
   private busy: (Waiting & { id: number }) | null = null;
   private queue: Waiting[] = [];
@@ -81,23 +82,12 @@ class Engine {
     const { id, kind, ask } = this.busy;
     if (this.worker) this.worker.postMessage({ id, kind, ask });
     else {
-      if (!this.here) {
-        const { Desk: Maker, Absent } = parts();
-        this.here = { desk: new Maker(), Absent };
-      }
-      const { desk, Absent } = this.here;
-      setTimeout(() => {
-        try {
-          this.arrived({ id, result: desk.answer(kind, ask as never) as never });
-        } catch (error) {
-          if (error instanceof Absent) this.arrived({ id, absent: error.piece });
-          else this.arrived({ id, error: error instanceof Error ? error.message : String(error) });
-        }
-      });
+      const desk = (this.here ??= parts().open());
+      setTimeout(() => this.arrived(desk({ id, kind, ask })));
     }
   }
 
-  private arrived({ id, result, error, absent }: { id: number; result?: never; error?: string; absent?: Piece }): void {
+  private arrived({ id, result, error, absent }: Answer): void {
     const request = this.busy;
     if (!request || request.id !== id) return;
     this.busy = null;

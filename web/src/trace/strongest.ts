@@ -1,5 +1,4 @@
 // The strongest cells of a row: as many as hold a share of its mass, or a given number.
-import { byNumber } from "../heads/order";
 
 /** The fewest keys, strongest first, that hold this share of a row's mass. */
 export function strongestKeys(row: ArrayLike<number>, mass: number): number[] {
@@ -19,5 +18,13 @@ export function strongestKeys(row: ArrayLike<number>, mass: number): number[] {
   return order.sort((a, b) => row[b] - row[a] || a - b);
 }
 
-/** Positions of the `most` largest numbers, largest first. */
-export const largestPlaces = (numbers: ArrayLike<number>, most: number): number[] => byNumber(numbers, true).slice(0, most);
+/** Positions of the `most` largest numbers, largest first, of equal ones the first; the rest is never put in order. */
+export function largestPlaces(numbers: ArrayLike<number>, most: number): number[] {
+  const places: number[] = [];
+  for (let n = 0; n < numbers.length; n++) {
+    if (!Number.isFinite(numbers[n])) continue;
+    places.splice(places.findLastIndex((place) => numbers[place] >= numbers[n]) + 1, 0, n);
+    if (places.length > most) places.pop();
+  }
+  return places;
+}

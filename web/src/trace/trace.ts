@@ -208,7 +208,7 @@ export class HeldTrace {
   /** One head's arrays, converted to 32 bits when it is selected. */
   head(layer: number, head: number): HeadArrays {
     const lack = this.piece("head", layer, head);
-    return this.around(layer, head, this.slice(`layers.${layer}.q`, head, lack).part, this.slice(`layers.${layer}.k`, this.keyHead(layer, head), lack).part);
+    return this.around(layer, head, this.slice(`layers.${layer}.q`, head, lack), this.slice(`layers.${layer}.k`, this.keyHead(layer, head), lack));
   }
 
   /** What belongs to one head's queries and keys. */
@@ -216,7 +216,7 @@ export class HeldTrace {
     const [[, queries, d], [, keys]] = [this.shape(`layers.${layer}.q`), this.shape(`layers.${layer}.k`)];
     const rule = this.info.layers[layer];
     const lse = this.away ? null : this.logSumExps(layer).subarray(head * queries, (head + 1) * queries);
-    const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0, this.piece("head", layer, head)).part : null;
+    const bias = rule.biasHeads ? this.slice(`layers.${layer}.mask.bias`, rule.biasHeads > 1 ? head : 0, this.piece("head", layer, head)) : null;
     const norms = (): Float32Array | null => this.norms(layer, head);
     return { q, k, lse, bias, terms: this.terms(layer, head), rule, d, queries, keys, get valueNorms() { return norms(); } };
   }
@@ -274,7 +274,7 @@ export class HeldTrace {
     const { cap } = this.info.layers[layer];
     const table = (name: string): Float32Array | null => {
       const entry = this.file.entries.get(`${stem}.${name}`);
-      return entry ? this.slice(`${stem}.${name}`, entry.shape[0] > 1 ? head : 0, this.piece("head", layer, head)).part : null;
+      return entry ? this.slice(`${stem}.${name}`, entry.shape[0] > 1 ? head : 0, this.piece("head", layer, head)) : null;
     };
     const buckets = this.file.entries.has(`${stem}.buckets`)
       ? new Int32Array(this.file.bytes(`${stem}.buckets`).slice().buffer)
@@ -301,8 +301,8 @@ export class HeldTrace {
   /** (keys, d_value) of one head; null where values were not kept. */
   values(layer: number, head: number): { v: Float32Array; d: number } | null {
     if (!this.info.hasValues) return null;
-    const { part, d } = this.slice(`layers.${layer}.v`, this.keyHead(layer, head), this.piece("values", layer, head));
-    return { v: part, d };
+    const name = `layers.${layer}.v`;
+    return { v: this.slice(name, this.keyHead(layer, head), this.piece("values", layer, head)), d: this.shape(name)[2] };
   }
 
   /** What each token brings to one of them; only where `info.followed` is there. */
@@ -317,19 +317,19 @@ export class HeldTrace {
     return Math.floor((head * this.shape(`layers.${layer}.k`)[0]) / this.info.heads);
   }
 
-  private slice(name: string, index: number, lack: Piece): { part: Float32Array; rows: number; d: number } {
+  private slice(name: string, index: number, lack: Piece): Float32Array {
     const entry = this.file.entries.get(name);
     if (!entry) throw new FormatError(`the trace lacks ${name}`);
-    const [, rows = 1, d = 1] = entry.shape;
     const key = `${name}/${index}`;
-    if (this.away) return { part: this.had(key, lack), rows, d };
+    if (this.away) return this.had(key, lack);
     let part = this.kept.get(key);
     if (!part) {
-      const width = entry.dtype === "F16" ? 2 : 4;
-      part = floats(this.file.bytes(name).subarray(index * rows * d * width, (index + 1) * rows * d * width), entry.dtype);
+      const [, rows = 1, d = 1] = entry.shape;
+      const width = rows * d * (entry.dtype === "F16" ? 2 : 4);
+      part = floats(this.file.bytes(name).subarray(index * width, (index + 1) * width), entry.dtype);
       this.keep(key, part);
     }
-    return { part, rows, d };
+    return part;
   }
 
   /** A part that was fetched; the one that was not used for the longest is dropped first. */

@@ -153,6 +153,7 @@ export const page = {
     "B のテキストとヘッドを選ぶか、「複数を選ぶ」(a) または Shift を使って一覧のヘッドをクリックすると、このヘッドと比較できます。2 つ目のテキストは、headscope で書き出したトレースファイル (.safetensors) を開いてください。",
     "为 B 选择文本和头，或用“选择多个”(a) 或 Shift 在总览中点击一个头，即可与当前头比较；或打开第二个文本：headscope 写出的轨迹文件 (.safetensors)。",
   ],
+  compare_proposed: ["Of all heads, {head} differs most from this one in the {what}.", "すべてのヘッドのうち、{what}の差が最も大きいのは {head} です。", "在所有头中，{head} 与此头在“{what}”上相差最大。"],
   compare_shapes: ["B has other layers or heads: the grid shows A alone.", "B は層やヘッドの構成が異なるため、一覧は A だけを示します。", "B 的层或头不同：总览只显示 A。"],
   anatomy_none: ["This file was written without the model's anatomy.", "このファイルにモデルの構造は含まれていません。", "此文件不含模型的结构。"],
   anatomy_total: ["{name}: {n} parameters", "{name}：パラメータ {n} 個", "{name}：{n} 个参数"],
