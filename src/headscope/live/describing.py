@@ -188,12 +188,9 @@ def _parameters(module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -
 def _node(name: str, module: nn.Module, packed: dict[int, dict[str, torch.Tensor]]) -> Node:
     children = collapsed([_node(child_name, child, packed) for child_name, child in module.named_children()])
     distinct = {id(parameter): parameter.numel() for parameter in _parameters(module, packed).values()}
-    return Node(name, _label(module), sum(distinct.values()), children=tuple(children))
-
-
-def _label(module: nn.Module) -> str:
-    sizes = module.extra_repr() if not list(module.children()) else ""
-    return f"{type(module).__name__}({sizes})" if sizes and "\n" not in sizes else type(module).__name__
+    sizes = "" if children else module.extra_repr()
+    label = f"{type(module).__name__}({sizes})" if sizes and "\n" not in sizes else type(module).__name__
+    return Node(name, label, sum(distinct.values()), children=tuple(children))
 
 
 def modules_of_checkpoint(config: dict[str, Any]) -> Description:

@@ -129,8 +129,9 @@ def _as_shipped(functions: tuple[FunctionType, ...], *, deep: bool = False) -> b
         deep: True if so must be the functions of transformers that they name, as deep as that goes. FlashAttention's
             kernels, at the bottom of transformers' function for them, are of another library.
     """
-    known = _SHIPPED.get((functions, deep))
-    if known is not None and _are_there(*known):
+    codes, meanings = _SHIPPED.get((functions, deep), (None, []))
+    same = codes is not None and all(function.__code__ is code for function, code in codes.items())
+    if same and all(space.get(name) is it for space, name, it in meanings):
         return True
     reached = [(vars(owner), name, vars(owner).get(name)) for owner, name in PRIMITIVES]
     waiting, seen = list(functions), dict[FunctionType, CodeType]()
@@ -151,12 +152,6 @@ def _as_shipped(functions: tuple[FunctionType, ...], *, deep: bool = False) -> b
         return False
     _SHIPPED[functions, deep] = seen, reached
     return True
-
-
-def _are_there(functions: dict[FunctionType, CodeType], reached: Reached) -> bool:
-    """Return True if these functions have their code still, and these names mean what they did."""
-    codes = all(function.__code__ is code for function, code in functions.items())
-    return codes and all(space.get(name) is it for space, name, it in reached)
 
 
 def run_as_shipped(*classes: type) -> bool:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -161,12 +162,7 @@ def original_of(model: Any) -> Any:
     return model._orig_mod if dynamo is not None and isinstance(model, dynamo.OptimizedModule) else model
 
 
-def _run_uncompiled() -> Callable[[], None]:
-    stance = torch.compiler.set_stance("force_eager")
-    return lambda: stance.__exit__(None, None, None)
-
-
-UNCOMPILED = Shared(_run_uncompiled)
+UNCOMPILED = Shared(lambda: partial(torch.compiler.set_stance("force_eager").__exit__, None, None, None))
 """Runs compiled code uncompiled."""
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -143,10 +143,12 @@ def eager_weights(trace: Trace, source: CapturedModel, see: See) -> str:
         return "the model no longer exists"
     if reason := _why_not_eager(trace, source, called) or why_not(trace, source, called):
         return reason
-    consumer = _PassedWeights(trace, source, see)
+    consumer, asked = _PassedWeights(trace, source, see), {**source.kwargs}
+    if "output_attentions" in inspect.signature(called.forward).parameters and any(map(reads, called.modules())):
+        asked.setdefault("output_attentions", True)  # modules with a reader don't follow the eager implementation
     try:
         with as_then(source), eager(model, source), feed(model, consumer, strict=False):
-            called(*source.args, **source.kwargs, **_asking_for_weights(called, source.kwargs))
+            called(*source.args, **asked)
     except HeadscopeError as error:
         return error.found
     except FAILS as error:  # some classes have an eager attention that can't run as they are set
@@ -180,7 +182,7 @@ def why_not(trace: Trace, source: CapturedModel, called: nn.Module, *, training:
 def _why_not_eager(trace: Trace, source: CapturedModel, called: nn.Module) -> str:
     if not models_in(called.modules()):
         return "only transformers models have an eager path"
-    for module in _model_readers(called):
+    for module in filter(reads, called.modules()):
         ran = source.implementations.get(id(getattr(module, "config", None)), "")
         if (reader := reader_of(type(module))) and (reason := reader.differs(module, ran)):
             return reason
@@ -191,14 +193,3 @@ def _why_not_eager(trace: Trace, source: CapturedModel, called: nn.Module) -> st
     if cells > MOST_CELLS:
         return f"a layer's map has {cells:,} cells, too many to compute at once"
     return ""
-
-
-def _asking_for_weights(called: nn.Module, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The argument that makes modules with a reader return weights: they don't follow the eager implementation."""
-    known = "output_attentions" in inspect.signature(called.forward).parameters
-    return {"output_attentions": True} if known and "output_attentions" not in kwargs and _model_readers(called) else {}
-
-
-def _model_readers(model: nn.Module) -> list[nn.Module]:
-    """The modules of a model that have a reader."""
-    return [module for module in model.modules() if reads(module)]

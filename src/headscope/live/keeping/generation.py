@@ -222,13 +222,6 @@ def _refuse_other_keys(calls: list[LayerCopy], cached: dict[str, Any], where: st
         raise _inconsistent(f"{where} has a position bias on other tokens' keys")
 
 
-def _refuse_blind(mask: Mask, series: Series) -> None:
-    """Raise an error if a query looks at all keys of its pass alike, padding that was kept: one pass has other keys."""
-    highest = np.zeros(1) if mask.bias is None else mask.bias.max(-1)
-    if (np.isfinite(highest) & (highest <= NEGLIGIBLE)).any():
-        raise _inconsistent(f"padding of {series[0].name} looks at all keys alike, at more of them in one pass")
-
-
 def _queries_of(layer: LayerCopy) -> torch.Tensor:
     q = layer.tensors["q"]
     assert isinstance(q, torch.Tensor)
@@ -268,8 +261,10 @@ def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series
         key = tuple(id(call.call["mask"]) for call in calls)
         if key not in masks:
             masks[key] = grown(pieces, total) if own else stacked(pieces)
-            if own:
-                _refuse_blind(masks[key], series)
+            bias = masks[key].bias
+            highest = np.zeros(1) if bias is None or not own else bias.max(-1)
+            if (np.isfinite(highest) & (highest <= NEGLIGIBLE)).any():
+                raise _inconsistent(f"padding of {series[0].name} looks at all keys alike, at more of them in one pass")
         terms = grown_terms(pieces, total) if own else pieces[-1].terms
         if terms is None:
             raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")

@@ -242,7 +242,7 @@ class Flexed:
         lists = lists[:1] if bool((lists == lists[:1]).all()) else lists
         if self.mask_mod is None and bool(lists[:, 0].all()):
             return
-        allowed = _cells(self.mask_mod or _anything, sizes, device)
+        allowed = _cells(self.mask_mod or sys.modules[LIBRARY].noop_mask, sizes, device)
         for row in range(max(len(lists), len(allowed))):
             listed = lists[row if len(lists) > 1 else 0]
             for rows, block in allowed[row if len(allowed) > 1 else 0].blocks():
@@ -255,10 +255,6 @@ class Flexed:
                         where=where,
                         advice="make both from one function: create_block_mask(mask_mod, …)",
                     )
-
-
-def _anything(*place: torch.Tensor) -> torch.Tensor:
-    return torch.ones((), dtype=torch.bool, device=place[0].device)
 
 
 def _every(conditions: list[CellFunction]) -> CellFunction:

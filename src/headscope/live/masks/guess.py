@@ -309,14 +309,9 @@ def _guess(levels: Levels, real: np.ndarray, queries: int, keys: int, tokens: sl
     Args:
         real: (keys,) bool, True for keys that are not padding.
     """
-    firsts, lasts, anys = [], [], []
-    for rows in levels.blocks():
-        block = levels.allowed(rows)[0]
-        anys.append(block.any(1))
-        firsts.append(block.byte().argmax(1))
-        lasts.append(keys - 1 - block.flip(1).byte().argmax(1))
-    first, last = torch.cat(firsts).cpu().numpy(), torch.cat(lasts).cpu().numpy()
-    compared = torch.cat(anys).cpu().numpy()
+    blocks = (levels.allowed(rows)[0] for rows in levels.blocks())
+    ends = [(x.any(1), x.byte().argmax(1), keys - 1 - x.flip(1).byte().argmax(1)) for x in blocks]
+    compared, first, last = (torch.cat(side).cpu().numpy() for side in zip(*ends, strict=True))
     kept = np.ones(queries, dtype=bool) if tokens is None else span(real)[tokens]
     compared = compared & kept
     if not compared.any():

@@ -200,12 +200,6 @@ class Follower:
         op(table, *args).copy_(new.squeeze(axis) if selected else new)
         return compressed(table)
 
-    def expose(self, x: torch.Tensor) -> None:
-        """Note that NumPy can change a tensor's memory from now on, which no operator does."""
-        memory = _memory(x)
-        self._exposed.append(memory)
-        self._renew(memory, None)
-
     def begin(self, forward: Forward, tables: Tables) -> None:
         """Begin to follow a pass."""
         self.forget()
@@ -333,8 +327,9 @@ class Follower:
         self._before = None
         if operator.name in VIEWS and args[0].is_floating_point():
             self._views.append((weakref.ref(result), weakref.ref(args[0]), operator.op, args[1:]))
-        if operator.name == "resolve_neg":  # on the way to NumPy
-            self.expose(args[0])
+        if operator.name == "resolve_neg":  # on the way to NumPy, which can change it from now on, as no operator does
+            self._exposed.append(_memory(args[0]))
+            self._renew(self._exposed[-1], None)
         if operator.writes or sources is None or result is args[0]:
             return
         if isinstance(sources, torch.Tensor):

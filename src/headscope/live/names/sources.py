@@ -477,12 +477,9 @@ def followed_operators(names: Iterable[str]) -> list[Operator]:
             ruled.append(name)
         elif not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
             others.append(name)
-    return [Operator(op) for op in (*operators_of(ruled), *filter(_moves_tensors, operators_of(others)))]
-
-
-def _moves_tensors(op: Any) -> bool:
-    """Return True if an operator takes a tensor and returns one."""
-    return all(any("Tensor" in str(x.type) for x in side) for side in (op._schema.arguments, op._schema.returns))
+    unruled = [(op, (op._schema.arguments, op._schema.returns)) for op in operators_of(others)]
+    moving = [op for op, sides in unruled if all(any("Tensor" in str(x.type) for x in side) for side in sides)]
+    return list(map(Operator, (*operators_of(ruled), *moving)))
 
 
 ELEMENTS = 1 << 40

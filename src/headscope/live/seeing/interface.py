@@ -107,7 +107,9 @@ def watched(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         if id(getattr(module, "config", None)) in RUNNING.switched:
             attention_mask, seen = _as_meant(attention_mask, query, key, filled=kwargs.get("position_bias") is not None)
         if seats:
-            proven = _is_proven(original, module) and undisturbed(query, key, value)
+            implementation = str(getattr(getattr(module, "config", None), "_attn_implementation", ""))
+            of_hub = _known_as(original, "") == FLASH and not implementation.startswith(FLASH)  # a kernel of the hub
+            proven = is_own(original) and not of_hub and undisturbed(query, key, value)
             settings = kwargs
             if name == "sdpa" and kwargs.get("softcap") is not None and is_own(original):
                 settings = {**kwargs, "softcap": None}  # left out by transformers 5.20, and refused by 5.24
@@ -155,9 +157,3 @@ def _as_meant(mask: Any, query: torch.Tensor, key: torch.Tensor, *, filled: bool
     else:
         return mask, None
     return mask, None if filled else allowed.any(-1).transpose(1, 2)[..., None]
-
-
-def _is_proven(function: Callable[..., Any], module: nn.Module) -> bool:
-    """Return True for transformers' own functions, unless a kernel from the hub computes their contexts."""
-    implementation = str(getattr(getattr(module, "config", None), "_attn_implementation", ""))
-    return is_own(function) and (_known_as(function, "") != FLASH or implementation.startswith(FLASH))

@@ -97,7 +97,9 @@ def run_observed(
             for seat in recorders:
                 seat.forward.changed_inside = name
         else:
-            context, weights = result[0].transpose(1, 2), _weights(result)
+            context, weights = result[0].transpose(1, 2), result[1] if len(result) > 1 else None
+            if not isinstance(weights, torch.Tensor) or weights.dim() != 4:
+                weights = None  # flex attention returns log-sum-exps instead
             ran = _ran(name, module, tensors, mask, settings, context, notes, proven, weights, not proven)
         if silenced:
             ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
@@ -133,12 +135,14 @@ def _ran(
     """A call, as its arguments, its contexts and the kernels that ran in it tell."""
     q, k, v, context = (x.detach() for x in (*tensors, context))
     raw, keys = raw_mask(name, module, q, k, mask, kwargs)
+    cap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    cap, sinks = None if cap is None else float(cap), None if sinks is None else sinks.detach().reshape(-1).float()
     return Ran(
         module,
         *(q, k, v, context),
         fused=notes is not None and notes.lse(max(len(q), len(k)), *q.shape[1:3]) is not None,
         weights=weights,
-        layer_terms=_layer_terms(kwargs),
+        layer_terms=NO_TERMS if cap is None and sinks is None else Terms(cap=cap, sinks=sinks),
         unfused=unfused,
         proven=proven,
         name=name,
@@ -299,22 +303,6 @@ def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch
     if x.dtype != dtype:
         x = x.to(dtype)
     return x if len(x) == batch else x.expand(batch, -1, -1, -1)
-
-
-def _weights(result: tuple[Any, ...]) -> torch.Tensor | None:
-    """(batch, heads, queries, keys) if a function returns them; flex attention returns log-sum-exps instead."""
-    second = result[1] if len(result) > 1 else None
-    return second if isinstance(second, torch.Tensor) and second.dim() == 4 else None
-
-
-def _layer_terms(kwargs: dict[str, Any]) -> Terms:
-    """The soft cap and the sinks that a call passes to its attention function."""
-    cap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
-    if cap is None and sinks is None:
-        return NO_TERMS
-    return Terms(
-        cap=None if cap is None else float(cap), sinks=None if sinks is None else sinks.detach().reshape(-1).float()
-    )
 
 
 def _masked(ran: Ran, seat: Seat) -> Ran:

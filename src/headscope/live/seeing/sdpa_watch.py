@@ -173,19 +173,13 @@ def _missed(
         batch, rows, inner = args[-2].shape
         factors = batch, rows, inner, args[-1].shape[2]
         return Missed(id(module), path, kind.__name__, op.name(), factors=factors, certain=False)
-    sizes, dims = list(args[0].shape), _softmax_dims(op, args, kwargs)
+    at = 2 if op.name() == "aten::_masked_softmax" else 1
+    dim = args[at] if len(args) > at else kwargs.get("dim")
+    dims = list(dim) if isinstance(dim, (list, tuple)) else [-1 if dim is None else dim]
+    sizes = list(args[0].shape)
     if not sizes or len(dims) != 1:
         return None
     over = sizes.pop(dims[0])
     return Missed(
         id(module), path, kind.__name__, op.name(), over, frozenset(sizes), certain=id(module) in session.plan.opaque
     )
-
-
-def _softmax_dims(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    """The dimensions that a softmax or a log-sum-exp reduces."""
-    at = 2 if op.name() == "aten::_masked_softmax" else 1
-    dims = args[at] if len(args) > at else kwargs.get("dim")
-    if dims is None:
-        return (-1,)
-    return tuple(dims) if isinstance(dims, (list, tuple)) else (dims,)
