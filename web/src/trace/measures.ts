@@ -31,12 +31,13 @@ export function sample(head: HeadArrays): Sample {
 /** sqrt(mean over rows of JS(p || q)), in nats: 0 if equal, sqrt(log 2) if nothing is in common. As in headscope.heads.head_distances. */
 export function distance(a: Sample, b: Sample): number {
   const wide = a.rows.length / a.entropies.length;
+  const mixed = new Float64Array(wide);
   let sum = 0;
   let count = 0;
   for (let r = 0; r < a.entropies.length; r++) {
     const apart = a.entropies[r] + b.entropies[r];
     if (Number.isNaN(apart)) continue;
-    const mixed = Float64Array.from({ length: wide }, (_, n) => (a.rows[r * wide + n] + b.rows[r * wide + n]) / 2);
+    for (let n = 0; n < wide; n++) mixed[n] = (a.rows[r * wide + n] + b.rows[r * wide + n]) / 2;
     sum += entropy(mixed) - apart / 2;
     count++;
   }
@@ -102,7 +103,11 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
     counts[name] = (counts[name] ?? 0) + 1;
   };
   /** Of the row at hand, the sum of what each column counts for. */
-  const summed = (of: (weight: number, column: number) => number): number => row.reduce((sum, weight, column) => sum + of(weight, column), 0);
+  const summed = (of: (weight: number, column: number) => number): number => {
+    let sum = 0;
+    for (let c = 0; c < across; c++) sum += of(row[c], c);
+    return sum;
+  };
   const roles = Object.entries(masses).map(([name, has]) => [name, Array.from(firsts, (j) => has[j])] as const).filter(([, has]) => has.includes(true));
   for (let r = 0; r < down; r++) {
     if (Math.floor(r / RUN) % every) continue;
@@ -111,13 +116,17 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
     const own = tokens(view.rows, r);
     const [place, last] = [own[0], own[own.length - 1]].map((i) => i + keys - queries);
     const base = Math.floor((r * rows) / down) * columns;
+    let [total, strongest] = [0, 0];
     for (let c = 0; c < across; c++) {
       const at = base + Math.floor((c * columns) / across);
       if (row[c] > pooled[at]) pooled[at] = row[c];
+      if (row[c] > strongest) strongest = row[c];
+      total += row[c];
     }
-    const total = summed((w) => w);
-    if (sifted && total > 0) for (let c = 0; c < across; c++) row[c] /= total;
-    const strongest = row.reduce((most, w) => (w > most ? w : most), 0);
+    if (sifted && total > 0) {
+      for (let c = 0; c < across; c++) row[c] /= total;
+      strongest /= total;
+    }
     const padding = aligned && rule.keys !== null && !rule.keys[place];
     broken ||= Number.isNaN(total);
     if (strongest === 0 || padding) continue;
