@@ -17,7 +17,6 @@ from by_hand import axis_of
 from headscope.attention.scores import Mask
 from headscope.heads import CATALOG
 from headscope.page import html
-from small_bert import VOCABULARY, small_bert
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -224,27 +223,6 @@ def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
     page.locator("[data-test=theme]").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     until(page, "location.hash.includes('lang=zh')")
-
-
-def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path: Path) -> None:
-    folder = tmp_path / "long"
-    folder.mkdir()
-    model = hs.open(small_bert(folder, vocabulary=(*VOCABULARY[:-1], "a" * 200)))
-    last = len(VOCABULARY) - 1
-    trace = model.trace(ids=[2, 5, last, last, 6, 3])
-    page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#q=2&k=3&l=1")
-    page.wait_for_selector("[data-test=weight]")
-    for panel, place in (
-        (".picture", "[data-test=value]"),
-        (".cell", "[data-test=weight]"),
-        (".inspector", ".ranked b"),
-    ):
-        outer, inner = (page.locator(one).first.bounding_box() for one in (panel, place))
-        assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
-    assert page.locator("h2.looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” looks at"
-    page.keyboard.press("t")
-    box = box_of(page, ".numbers td:not(thead td)")
-    assert box["x"] < 700
 
 
 def test_the_help_names_every_key(watch: Watch, cat_file: Path) -> None:
