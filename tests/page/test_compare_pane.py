@@ -239,8 +239,7 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, very: hs.Trace, b
     assert str(tabs.nth(0).get_attribute("title")).split("\n") == ["… was too tired.", TIRED]
     page.locator("[data-test=order-high]").click()
     patiently(page, lambda: np.testing.assert_allclose(table(page), [*changes(one, other).values()], atol=CLOSE))
-    for heads in ("", "&lb=2&hb=3"):
-        go(page, f"pane=compare&l=1&h=0&vs=0{heads}&q=4&k=3")
+    go(page, "pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
     a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
     triple(page, [a, b, b - a])
     page.set_input_files(".file input", very.save(two.with_name("very.safetensors")))
@@ -249,6 +248,9 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, very: hs.Trace, b
     until(page, f"{CHOSEN.format('B')} === '1.0'")
     b = weights(very, 1, 0)[4, 3]
     until(page, f"Math.abs(Number(document.querySelector('[data-test=three] b').textContent) - {a - b}) < {CLOSE}")
+    page.evaluate("history.back()")  # to the text that was in B, and its head
+    until(page, "location.hash.includes('vs=0&lb=2&hb=3')")
+    until(page, f"{CHOSEN.format('B')} === '2.3'")
 
 
 def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
