@@ -70,7 +70,7 @@ def write(page: Page, text: str, box: int = 0) -> None:
 
 
 def test_typed_text_has_numpys_weights(watch: Watch, file: Path) -> None:
-    """Bad input is said, and markup is text."""
+    """Bad input is said, markup is text; if asked, the address keeps a text, of which there is a line of Python."""
     watched = watch()
     page = watched.open(file.as_uri())
     write(page, "The tired dog sat down, and the cat ran.")
@@ -98,6 +98,20 @@ def test_typed_text_has_numpys_weights(watch: Watch, file: Path) -> None:
         page.wait_for_timeout(50)
     write(page, "[UNK] 👍🏽 end")
     until(page, "document.querySelector('.columns').textContent.includes('end')")
+    write(page, 'A "tired" dog.')
+    until(page, "document.querySelector('.columns').textContent.includes('tired')")
+    assert "tired" not in page.url
+    page.locator("[data-test=live-keep]").check()
+    until(page, "location.hash.includes('tired')")
+    again = page.url
+    silence(page, "0.1")
+    page.locator(".save summary").click()
+    made = 'trace = hs.open("-").trace("A \\"tired\\" dog.", ablate=[(0, 1)])'
+    eventually(page, lambda: made in page.locator(".save pre").inner_text(), made)
+    page.goto("about:blank")
+    page.goto(again)
+    page.wait_for_selector("html[data-painted]")
+    assert page.input_value("[data-test=live-text-0]") == 'A "tired" dog.'
 
 
 def test_every_layer_of_a_typed_text_is_seen(watch: Watch, tmp_path: Path) -> None:
@@ -252,24 +266,6 @@ def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
     until(page, f"({TABS})[1] === 'The cat ran.' && {alert}.includes('takes 256 at most')")
     write(page, "The dog ran.")
     until(page, f"({TABS})[0] === 'The dog ran.' && {alert} === ''")
-
-
-def test_the_address_and_the_line_of_python(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri())
-    write(page, 'A "tired" dog.')
-    until(page, "document.querySelector('.columns').textContent.includes('tired')")
-    assert "tired" not in page.url
-    page.locator("[data-test=live-keep]").check()
-    until(page, "location.hash.includes('tired')")
-    again = page.url
-    silence(page, "0.1")
-    page.locator(".save summary").click()
-    made = 'trace = hs.open("-").trace("A \\"tired\\" dog.", ablate=[(0, 1)])'
-    eventually(page, lambda: made in page.locator(".save pre").inner_text(), made)
-    page.goto("about:blank")
-    page.goto(again)
-    page.wait_for_selector("html[data-painted]")
-    assert page.input_value("[data-test=live-text-0]") == 'A "tired" dog.'
 
 
 SLOW = """const { postMessage } = Worker.prototype;
