@@ -1,6 +1,4 @@
-"""Models and texts of unusual shapes: what the steps of a weight say of masks, biases and caps; very long words, very
-many heads, and texts that are read from the right.
-"""
+"""Models and texts of unusual shapes: what steps say of masks, biases and caps; very long words, very many heads."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watch, go, made, number, patiently, unreadable, until
+from looking import Watch, box_of, go, made, number, patiently, unreadable, until
 
 import headscope as hs
 import random_models
@@ -26,23 +24,6 @@ if TYPE_CHECKING:
 
 FIXTURE = Path(__file__).parents[2] / "web" / "tests" / "make_fixture.py"
 PHONE = {"width": 390, "height": 844}
-LONG = "x" * 90
-
-ORDER = """(node) => {
-  const range = document.createRange();
-  return Array.from(node.data, (_, at) => {
-    range.setStart(node, at);
-    range.setEnd(node, at + 1);
-    return range.getBoundingClientRect().left;
-  });
-}"""
-NUMBERS = f"""[...document.querySelectorAll(".ways [data-share], .ways .figure bdi")].flatMap((one) => {{
-  const walker = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
-  const found = [];
-  while (walker.nextNode()) if (/^\\.\\d/.test(walker.currentNode.data)) found.push(({ORDER})(walker.currentNode));
-  return found;
-}})"""
-"""Where each letter of the numbers in Follow begins that begin with a point."""
 
 
 @pytest.fixture(scope="module")
@@ -119,23 +100,29 @@ def chain(page: Page, scores: np.ndarray, key: int, capped: bool) -> None:
     assert sum("–" in row for row in rows) == hidden
 
 
-def test_numbers_of_a_word_that_is_read_from_the_right(watch: Watch, tmp_path: Path) -> None:
-    """Their point stands before their digits."""
-    words = "القط جلس على السجادة"
-    vocabulary = (*VOCABULARY[:-4], *words.split())
-    trace = hs.open(small_bert(tmp_path, vocabulary=vocabulary)).trace(words)
-    page = watch().open(trace.to_html(tmp_path / "right.html", runs=False).as_uri() + "#pane=follow")
-    until(page, "document.querySelector('.ways')?.dir === 'rtl' && document.querySelector('[data-share]')")
-    numbers = page.evaluate(NUMBERS)
-    assert len(numbers) >= 4
-    assert all(lefts == sorted(lefts) for lefts in numbers)
-
-
-def test_a_word_that_is_longer_than_a_phone_is_wide(watch: Watch, tmp_path: Path) -> None:
-    vocabulary = (*VOCABULARY[:-1], LONG)
-    trace = hs.open(small_bert(tmp_path, vocabulary=vocabulary)).trace(f"the {LONG} sat")
-    page = watch(viewport=PHONE).open(trace.to_html(tmp_path / "long.html", runs=False).as_uri())
-    for state in ("", "q=2&k=1", "q=1&k=2&chain=1", "pane=follow&q=2", "pane=compare&vs=0&lb=0&hb=0&q=2&k=1"):
+def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path: Path) -> None:
+    """Nor does it on a phone."""
+    folder = tmp_path / "long"
+    folder.mkdir()
+    model = hs.open(small_bert(folder, vocabulary=(*VOCABULARY[:-1], "a" * 200)))
+    last = len(VOCABULARY) - 1
+    trace = model.trace(ids=[2, 5, last, last, 6, 3])
+    page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#q=2&k=3&l=1")
+    page.wait_for_selector("[data-test=weight]")
+    for panel, place in (
+        (".picture", "[data-test=value]"),
+        (".cell", "[data-test=weight]"),
+        (".inspector", ".ranked b"),
+    ):
+        outer, inner = (page.locator(one).first.bounding_box() for one in (panel, place))
+        assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+    assert page.locator("h2.looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” looks at"
+    page.keyboard.press("t")
+    box = box_of(page, ".numbers td:not(thead td)")
+    assert box["x"] < 700
+    page.set_viewport_size(PHONE)
+    compared = ("pane=compare&vs=0&lb=0&hb=0&q=2&k=1", "pane=compare&vs=0&q=2&k=1")
+    for state in ("", "q=2&k=1", "q=1&k=2&chain=1", "pane=follow&q=2", *compared):
         go(page, state)
         page.wait_for_timeout(50)
         assert unreadable(page) == [], state

@@ -1,5 +1,5 @@
 // Slot B, the alignment of its tokens with A's, and whether all heads of both can be compared.
-import { batch, computed, effect } from "@preact/signals";
+import { batch, computed } from "@preact/signals";
 import { align } from "../text/align";
 import * as state from "./state";
 import { proposed } from "../heads/pinned";
@@ -50,22 +50,9 @@ export const slotB = computed<Slot | null>(() => {
   return place && { doc: b, shown: words, ...place };
 });
 
-/** The text that B's head was chosen in. */
-let chosenIn: number | null | undefined;
-
-/** Another text in B is looked at with A's head, until one is chosen there. */
-export function followSlots(): void {
-  effect(() => {
-    const other = state.other.value;
-    if (chosenIn !== undefined && other !== chosenIn) state.otherLayer.value = state.otherHead.value = null;
-    chosenIn = other;
-  });
-}
-
-/** Put a head of a text into slot B. */
-export function setB(trace: number, layer: number | null, head: number | null): void {
+/** Put a head of a text into slot B; by default A's, until one is chosen there. */
+export function setB(trace: number, layer: number | null = null, head: number | null = null): void {
   batch(() => {
-    chosenIn = trace;
     state.other.value = trace;
     state.otherLayer.value = layer;
     state.otherHead.value = head;
