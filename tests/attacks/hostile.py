@@ -117,8 +117,7 @@ INDEXES: dict[str, Make] = {
     "tensor not in the index": shards({"a": "1.safetensors"}, held={"1.safetensors": ["a", "b"]}),
     "tensor in another shard": shards({"a": "2.safetensors", "b": "1.safetensors"}),
     "tensor in two shards": shards(
-        {"a": "1.safetensors", "b": "2.safetensors"},
-        held={"1.safetensors": ["a"], "2.safetensors": ["b", "a"]},
+        {"a": "1.safetensors", "b": "2.safetensors"}, held={"1.safetensors": ["a"], "2.safetensors": ["b", "a"]}
     ),
     "shard above": shards({"a": "../1.safetensors"}),
     "shard absolute": shards({"a": "/etc/passwd"}),

@@ -414,11 +414,7 @@ READERS: dict[str, Reader] = {
     "spm.model": Reader(sentencepiece_files, (ways.mutate_bytes,), in_file("spm.model", read_tokenizer)),
     "tokenizer_config.json": Reader(settings_files, BYTES_AND_JSON, in_file("tokenizer_config.json", read_tokenizer)),
     "modules.json": Reader(modules_files, BYTES_AND_JSON, in_file("modules.json", read_sentence)),
-    "trace": Reader(
-        trace_files,
-        (ways.mutate_bytes, ways.mutate_header),
-        in_file("t.safetensors", read_trace),
-    ),
+    "trace": Reader(trace_files, (ways.mutate_bytes, ways.mutate_header), in_file("t.safetensors", read_trace)),
     "survey manifest": Reader(
         survey_files("manifest.json"), BYTES_AND_JSON, in_file("survey/manifest.json", read_survey)
     ),

@@ -116,10 +116,7 @@ def test_refusals(small: str, args: list[str], message: str) -> None:
 @pytest.mark.parametrize("paper", [Paper(40), Paper(80, unicode=False), Paper(60, colour=True)])
 def test_screens_fit(small: str, paper: Paper) -> None:
     model = hs.open(small)
-    sheets = (
-        effects_sheet("x", model.effects(MASKED)),
-        attribution_sheet("x", model.attribute(MASKED)),
-    )
+    sheets = (effects_sheet("x", model.effects(MASKED)), attribution_sheet("x", model.attribute(MASKED)))
     for sheet in sheets:
         for line in lines_of(sheet.drawings, paper):
             assert sum(width(text) for text, _ in line) <= paper.width

@@ -173,12 +173,7 @@ FAMILIES = [
     Family("XmodModel", PADDED, extra={"lang_ids": torch.tensor([0, 0])}),
     Family("EsmModel", {**PADDED, "position_embedding_type": "rotary"}, stage="rotated", trap="scaled before"),
     Family("EsmModel", {**PADDED, "position_embedding_type": "absolute", "mask_token_id": 2}, stage="scaled"),
-    Family(
-        "ModernBertModel",
-        MODERN,
-        stage="rotated",
-        trap="window on both sides",
-    ),
+    Family("ModernBertModel", MODERN, stage="rotated", trap="window on both sides"),
     Family("DPRQuestionEncoder", TEXT, config="DPRConfig"),
     Family("GPT2Model", GPT, trap="one fused projection"),
     Family("GPTNeoXModel", {**TEXT, "max_position_embeddings": 64}, stage="rotated"),

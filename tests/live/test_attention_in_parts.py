@@ -17,9 +17,11 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
+from largest import Largest
 
 ROWS, HEADS, TOKENS, WIDTH = 3, 4, 12, 8
 PLACES = torch.arange(TOKENS)
+pytestmark = pytest.mark.usefixtures("no_grad")
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -194,20 +196,19 @@ def check(model: Any, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
     assert captured.stacks == ("self",)
     assert captured.unrecorded == ()
     assert [trace.row for trace in captured.traces] == [*range(ROWS)]
-    with torch.no_grad():
-        assert torch.equal(model(IDS), watched)
-        x = model.embed(IDS)
-        for layer, block in enumerate(model.blocks):
-            weights = weights_of(block, x, mask if layer in (1, 2) else FULL)
-            written = block(x)
-            for trace in captured.traces:
-                kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
-                np.testing.assert_allclose(trace[layer].weights[...], weights[trace.row].numpy()[kept], atol=1e-6)
-                total = sum(trace[layer, head].output for head in range(HEADS)) + block.out.bias.numpy()
-                np.testing.assert_allclose(total, written[trace.row].numpy()[trace.positions], atol=1e-5)
-                assert trace.ids == tuple(IDS[trace.row, trace.positions].tolist())
-            x = x + written
-        assert all(trace.verify(reference=False).agrees for trace in captured.traces)
+    assert torch.equal(model(IDS), watched)
+    x = model.embed(IDS)
+    for layer, block in enumerate(model.blocks):
+        weights = weights_of(block, x, mask if layer in (1, 2) else FULL)
+        written = block(x)
+        for trace in captured.traces:
+            kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
+            np.testing.assert_allclose(trace[layer].weights[...], weights[trace.row].numpy()[kept], atol=1e-6)
+            total = sum(trace[layer, head].output for head in range(HEADS)) + block.out.bias.numpy()
+            np.testing.assert_allclose(total, written[trace.row].numpy()[trace.positions], atol=1e-5)
+            assert trace.ids == tuple(IDS[trace.row, trace.positions].tolist())
+        x = x + written
+    assert all(trace.verify(reference=False).agrees for trace in captured.traces)
 
 
 MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
@@ -232,8 +233,7 @@ def error_of(
     """The error of a model whose layers 1 and 2 attend in parts; without `strict` they are listed."""
     message = rf"not recorded: scaled_dot_product_attention {parts} in {where}"
     raised = refused(message, model, IDS)
-    with torch.no_grad(), capture(model, strict=False) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS, options={"strict": False})
     assert [one.module.split(".")[:2] for one in captured.unrecorded] == [["blocks", "1"], ["blocks", "2"]]
     assert {(trace.numbers, len(trace.unrecorded)) for trace in captured.traces} == {(numbers, 2)}
     return str(raised)
@@ -257,11 +257,10 @@ def test_masks_of_chunks_take_linear_memory(seen: torch.Tensor, rule: Any, monke
     """All chunks' masks together are a map of all pairs, which nobody holds."""
     monkeypatch.setattr("headscope.live.masks.cells.BLOCK_CELLS", CHUNK * LONG)
     model, x = Attention(in_chunks(CHUNK, seen)), torch.randn(1, LONG, 32)
-    with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
-        model(x)
-    mask = captured.trace[0].mask
+    with Largest() as largest:
+        mask = captured_of(model, x).trace[0].mask
     assert (mask.causal, mask.window, mask.bias) == (*rule, None)
-    assert max(event.self_cpu_memory_usage for event in profile.events() or ()) < LONG * LONG
+    assert CHUNK * LONG <= largest.cells < LONG * LONG / 4
 
 
 class Inner(nn.Module):
@@ -285,7 +284,7 @@ class WithInner(Attention):
 def test_a_loop_around_a_module_without_projections() -> None:
     chunks = lambda inner, q, k, v: torch.cat([inner(part, k, v) for part in q.split(5, 2)], 2)  # noqa: E731
     model = model_of(chunks, WithInner)
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         model(IDS)
         x = model.embed(IDS)
         x = x + model.blocks[0](x)
@@ -439,7 +438,7 @@ def test_two_maps_of_all_tokens_are_two_stacks(heads: int) -> None:
         return (sdpa(q, k, v) - 0.5 * sdpa(k, q, v)).expand(-1, HEADS, -1, -1)
 
     model = model_of(difference)
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         model(IDS)
         x = model.embed(IDS)
         x = x + model.blocks[0](x)
@@ -467,7 +466,7 @@ def test_no_batch_at_all(mask: torch.Tensor) -> None:
     given = mask if mask is BIAS else mask == 0
     block = Attention(lambda q, k, v: sdpa(q[0], k[0], v[0], attn_mask=given)[None])
     model = looped(block, lambda inner, x: inner(x))
-    with torch.no_grad(), capture(model) as captured:
+    with capture(model) as captured:
         model(IDS[1:2])
         weights = weights_of(block, model.embed(IDS[1:2]), mask)[0].numpy()
     trace = captured.trace
@@ -479,10 +478,7 @@ def test_no_batch_at_all(mask: torch.Tensor) -> None:
 FOLDS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]] = {
     "rows first": (lambda x: x.flatten(0, 1), lambda x: x.unflatten(0, (-1, HEADS))),
     "heads first": (lambda x: x.transpose(0, 1).flatten(0, 1), lambda x: x.unflatten(0, (HEADS, -1)).transpose(0, 1)),
-    "heads first, in pieces": (
-        lambda x: torch.cat(x.unbind(1)),
-        lambda x: torch.stack(x.chunk(HEADS), 1),
-    ),
+    "heads first, in pieces": (lambda x: torch.cat(x.unbind(1)), lambda x: torch.stack(x.chunk(HEADS), 1)),
     "rows first, with an axis": (lambda x: x.flatten(0, 1)[:, None], lambda x: x[:, 0].unflatten(0, (-1, HEADS))),
 }
 """Ways in which rows and heads lie on one axis, and back."""
@@ -534,7 +530,7 @@ def test_rows_and_heads_on_one_axis_are_refused_where_no_projection_proves_them(
 
     error_of(model_of(scaled), "over other rows than it was given")
     model = model_of(folded("rows first", None))
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="attends in parts"), ablate(model, [(1, 0)]):
+    with pytest.raises(UnsupportedError, match="attends in parts"), ablate(model, [(1, 0)]):
         model(IDS)
 
 
@@ -544,11 +540,11 @@ def test_rows_and_heads_on_one_axis_are_refused_where_no_projection_proves_them(
 def test_heads_of_parts_are_silenced(attend: Attend, at_once: Attend) -> None:
     """In every row, too; a capture lists what is in several parts, or has it as silenced."""
     model = model_of(attend)
-    with torch.no_grad(), ablate(model, [(1, 2)]), capture(model, strict=False) as captured:
+    with ablate(model, [(1, 2)]), capture(model, strict=False) as captured:
         watched = model(IDS)
     for at in (1, 2):
         model.blocks[at].attend = at_once
-    with torch.no_grad(), ablate(model, [(1, 2)]):
+    with ablate(model, [(1, 2)]):
         torch.testing.assert_close(watched, model(IDS))
     if at_once is sdpa:
         assert captured.unrecorded == ()
@@ -567,7 +563,7 @@ def test_heads_of_parts_are_silenced(attend: Attend, at_once: Attend) -> None:
 )
 def test_heads_that_a_part_does_not_show_are_not_silenced(attend: Attend, head: int, how: str, message: str) -> None:
     model, kind = model_of(attend), InputError if "no head" in message else UnsupportedError
-    with torch.no_grad(), pytest.raises(kind, match=message), ablate(model, {(1, head): how}):
+    with pytest.raises(kind, match=message), ablate(model, {(1, head): how}):
         model(IDS)
 
 
@@ -587,7 +583,7 @@ def test_several_images_in_one_sequence(implementation: str, sizes: tuple[tuple[
     patches = torch.randn(32, 96, generator=torch.Generator().manual_seed(2))
     captured = captured_of(model, patches, grid)
     model.set_attn_implementation("sdpa")
-    with torch.no_grad(), Seen() as seen:
+    with Seen() as seen:
         model(patches, grid)
     model.set_attn_implementation(implementation)
     trace = captured.trace

@@ -591,6 +591,5 @@ def test_layers_without_a_call_are_listed() -> None:
     assert captured.trace.numbers == (1,)
     assert captured.trace.notes == (note,)
     assert note in captured.trace.verify().notes
-    with torch.no_grad(), hs.capture(model, layers=[1]) as captured:
-        model(X)
+    captured = captured_of(model, X, options={"layers": [1]})
     assert captured.trace.notes == ()

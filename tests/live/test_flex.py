@@ -74,11 +74,12 @@ def test_weights_are_the_eager_ones(family: Any, padding: str) -> None:
         captured = watched(model, inputs)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
     again = family.name in WHOLE  # every query was just compared: other passes of each model add the ids of its tokens
-    assert all(trace.verify(reference=again).agrees for trace in captured.traces)
+    assert all(trace.verify(reference=again and trace.row == 1).agrees for trace in captured.traces)
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "gemma3"])
+@pytest.mark.parametrize("name", ["mistral", "gemma3"])
 def test_generation(name: str) -> None:
+    """Gemma's second layer sees all earlier keys, as Llama's; its others have a window."""
     model = model_of(name)
     model.set_attn_implementation("flex_attention")
     with torch.compiler.set_stance("force_eager"):
@@ -158,10 +159,7 @@ MODS: dict[str, tuple[Mod, tuple[str, ...]]] = {
     "number of each key": (lambda s, b, h, i, j: NUMBERS[h][j] + s, ("by_key",)),
     "cap": (lambda s, b, h, i, j: 3 * torch.tanh(s / 3), ("cap",)),
     "cap in a tensor": (lambda s, b, h, i, j: CAP * torch.tanh(s / CAP), ("cap",)),
-    "cap of the sum": (
-        lambda s, b, h, i, j: torch.tanh((s + SLOPES[h] * (j - i)) * 0.25) * 4,
-        ("by_distance", "cap"),
-    ),
+    "cap of the sum": (lambda s, b, h, i, j: torch.tanh((s + SLOPES[h] * (j - i)) * 0.25) * 4, ("by_distance", "cap")),
     "factor": (lambda s, b, h, i, j: s * 0.5 - 1, ("by_key",)),
     "causal": (lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf")), ()),
     "causal as numbers": (lambda s, b, h, i, j: s + LOWER[i, j], ()),
@@ -433,8 +431,7 @@ UNREAD: dict[str, Mod] = {
 @pytest.mark.parametrize("name", UNREAD)
 def test_other_score_mods_are_named_unless_nobody_wants_their_layer(name: str) -> None:
     model = nn.Sequential(Flexible(mod=UNREAD[name]), Flexible()).eval()
-    with torch.no_grad(), capture(model, layers=[1]) as captured:
-        model(torch.randn(2, TOKENS, 32))
+    captured = captured_of(model, torch.randn(2, TOKENS, 32), options={"layers": [1]})
     assert captured.traces[0].numbers == (1,)
     refused(r"not a sum of score terms[\s\S]*where: 0[\s\S]*sdpa", model, torch.randn(2, TOKENS, 32))
 

@@ -198,8 +198,7 @@ NAMED = {
     "flipped": Case(lambda self, ids: self.placed(ids).flip(1), IDS.flip(1)),
     "permuted": Case(lambda self, ids: self.placed(ids)[:, ORDER], IDS[:, ORDER]),
     "gathered": Case(
-        lambda self, ids: self.placed(ids).gather(1, ORDER[None, :, None].expand(3, -1, WIDTH)),
-        IDS[:, ORDER],
+        lambda self, ids: self.placed(ids).gather(1, ORDER[None, :, None].expand(3, -1, WIDTH)), IDS[:, ORDER]
     ),
     "rolled": Case(lambda self, ids: self.placed(ids).roll(2, 1), IDS.roll(2, 1)),
     "sliced": Case(lambda self, ids: self.placed(ids)[:, 1:-1], IDS[:, 1:-1]),
@@ -209,12 +208,10 @@ NAMED = {
     "packed": Case(packed, IDS[IDS != SKIPPED][None]),
     "chunks of the batch": Whole(by_slices, IDS),
     "a learned token before": Case(
-        lambda self, ids: torch.cat([self.first.expand(len(ids), 1, -1), self.placed(ids)], 1),
-        unnamed(IDS, 1),
+        lambda self, ids: torch.cat([self.first.expand(len(ids), 1, -1), self.placed(ids)], 1), unnamed(IDS, 1)
     ),
     "a soft prompt": Case(
-        lambda self, ids: torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1),
-        unnamed(IDS, 3),
+        lambda self, ids: torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1), unnamed(IDS, 3)
     ),
     "moved by a matrix": Case(lambda self, ids: MATRIX @ self.words(ids), IDS.flip(1)),
     "moved by a matrix on the right": Case(lambda self, ids: (self.words(ids).mT @ MATRIX).mT, IDS.flip(1)),
@@ -235,8 +232,7 @@ NAMED = {
     "one token added to": Case(lambda self, ids: added_to_the_first(self.placed(ids), self.first), IDS),
     "masked": Case(lambda self, ids, keep: self.placed(ids) * keep[..., None], IDS, (IDS, torch.ones(3, LENGTH))),
     "beside a position": Case(
-        lambda self, ids: self.mix(torch.cat([self.words(ids), self.places.weight[:LENGTH].expand(3, -1, -1)], -1)),
-        IDS,
+        lambda self, ids: self.mix(torch.cat([self.words(ids), self.places.weight[:LENGTH].expand(3, -1, -1)], -1)), IDS
     ),
     "a convolution added": Case(lambda self, ids: (x := self.words(ids)) + self.near(x.mT).mT, IDS),
     "mixed with a gate": Case(lambda self, ids: (x := self.placed(ids)) * x.mean(-1, keepdim=True).sigmoid(), IDS),
@@ -325,7 +321,7 @@ UNDECIDED = {"a convolution added", "ids are multiplied"}
 
 @pytest.mark.parametrize("name", NAMED)
 def test_names_are_those_of_the_ids_that_were_looked_up(name: str) -> None:
-    """And `verify` finds the same by experiment, for every row, and no others: two that change places are found."""
+    """And `verify` finds the same by experiment, and no others: two that change places are found."""
     case = NAMED[name]
     captured = run(case)  # keeps the model, which `verify` runs
     traces = captured.traces
@@ -333,21 +329,20 @@ def test_names_are_those_of_the_ids_that_were_looked_up(name: str) -> None:
     for place, token in enumerate(traces[0].tokens):
         number = int(case.expected[0, place])
         assert token == (str(number) if number != NONE else f"[{place}]")
-    for trace in traces:
-        assert trace.keys is trace.queries
-        report = trace.verify()
-        assert report.agrees
-        if name in UNDECIDED:
-            assert "no single id" in dict(report.skipped)["tokens"]
-        else:
-            (check,) = (check for check in report.checks if check.name == "tokens")
-            assert f"{2 * sum(number >= 0 for number in trace.ids)} ids" in check.compared
-    if name not in UNDECIDED:
-        ids = list(traces[-1].ids)
-        one, other = [place for place, number in enumerate(ids) if number >= 0][-2:]
-        ids[one], ids[other] = ids[other], ids[one]
-        wrong = traces[-1].replaced(queries=replace(traces[-1].queries, ids=tuple(ids)), keys=None).verify()
-        assert [check.name for check in wrong.checks if not check.agrees] == ["tokens"]
+    assert all(trace.keys is trace.queries for trace in traces)
+    trace = traces[len(traces) // 2]  # the second of three, which is neither the first nor the last
+    report = trace.verify()
+    assert report.agrees
+    if name in UNDECIDED:
+        assert "no single id" in dict(report.skipped)["tokens"]
+        return
+    (check,) = (check for check in report.checks if check.name == "tokens")
+    assert f"{2 * sum(number >= 0 for number in trace.ids)} ids" in check.compared
+    ids = list(trace.ids)
+    one, other = [place for place, number in enumerate(ids) if number >= 0][-2:]
+    ids[one], ids[other] = ids[other], ids[one]
+    wrong = trace.replaced(queries=replace(trace.queries, ids=tuple(ids)), keys=None).verify()
+    assert [check.name for check in wrong.checks if not check.agrees] == ["tokens"]
 
 
 def moved_by_numpy(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
@@ -448,10 +443,17 @@ UNNAMED = {
     "moved through .data": Case(moved_by_data),
     "moved in a view": Case(moved_in_a_view),
 }
+WRITTEN = ("moved by NumPy", "moved through .data", "moved in a view")
 
 
-@pytest.mark.parametrize("name", UNNAMED)
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+MODES = (torch.no_grad, torch.inference_mode)
+"""The cases take turns in them, but what is written into memory, which PyTorch counts in one of them alone."""
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [(name, mode) for at, name in enumerate(UNNAMED) for mode in (MODES if name in WRITTEN else MODES[at % 2 :][:1])],
+)
 def test_what_cannot_be_followed_has_no_names(name: str, mode: Any) -> None:
     with mode():
         traces = run(UNNAMED[name]).traces
@@ -633,8 +635,7 @@ def test_a_block_that_somebody_changed_is_followed(way: str, known: bool) -> Non
         part.register_forward_hook(lambda module, args, output: output.flip(1))
     captured = captured_of(model, TEXTS)
     assert [[number for at, number in enumerate(row) if at != 3] for row in rows(captured)] == [[-1] * 6] * 2
-    with torch.no_grad(), capture(model, layers=[1]) as second:
-        model(input_ids=TEXTS)
+    second = captured_of(model, options={"layers": [1]}, input_ids=TEXTS)
     assert rows(second) == TEXTS.flip(1).tolist()
 
 

@@ -356,8 +356,7 @@ def build(make: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("cls", "numbers"),
-    [(Loop, (0, 1, 2)), (InPlace, (0, 1, 2)), (Skipping, (0, 2)), (Again, (0, 1, 2, 3, 4, 5))],
+    ("cls", "numbers"), [(Loop, (0, 1, 2)), (InPlace, (0, 1, 2)), (Skipping, (0, 2)), (Again, (0, 1, 2, 3, 4, 5))]
 )
 def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[int, ...]) -> None:
     model, x = build(cls)
@@ -540,8 +539,7 @@ def test_one_layer_alone_and_one_selected() -> None:
         model(TEXTS)
     assert [trace.numbers for trace in captured.traces] == [(0,), (0,)]
     assert captured.traces[0].layers[0].k.shape[0] == HEADS
-    with capture(model, layers=[2]) as captured:
-        model(TEXTS)
+    captured = captured_of(model, TEXTS, options={"layers": [2]})
     assert [(trace.numbers, trace.layers[0].k.shape[0]) for trace in captured.traces] == [((2,), HEADS)] * 2
 
 
@@ -570,8 +568,7 @@ def test_side_by_side_but_not_joined(mix: str) -> None:
     assert raised.where == "blocks.0.sa.heads"
     assert "torch.cat" in str(raised)
     assert "one head each" in str(raised)
-    with capture(model, strict=False) as captured:
-        model(TEXTS)
+    captured = captured_of(model, TEXTS, options={"strict": False})
     assert [call.operator for call in captured.unrecorded] == [
         f"scaled_dot_product_attention in {3 if mix == 'some' else 4} modules side by side"
     ] * 3

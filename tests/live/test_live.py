@@ -113,8 +113,7 @@ def test_a_mean_in_cross_attention_of_torch_nn(need_weights: bool) -> None:
         alone = model(x[1:, :3], memory[1:])
     torch.testing.assert_close(together[1:, :3], alone, atol=1e-5, rtol=1e-5)
     attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
-    with torch.no_grad(), capture(attention, strict=False) as captured:
-        attention(x, memory, memory, need_weights=need_weights)
+    captured = captured_of(attention, x, memory, memory, options={"strict": False}, need_weights=need_weights)
     with torch.no_grad(), ablate(attention, {(0, 1): "mean"}):
         output, _ = attention(x, memory, memory, need_weights=need_weights)
     for row, one in enumerate(captured.traces):

@@ -436,8 +436,7 @@ def test_a_pass_whose_block_another_thread_closed_is_over() -> None:
         handle = model.encoder.layer[1].register_forward_pre_hook(wait)
         model(**inputs)
         handle.remove()
-        with hs.capture(model, tokenizer=words) as captured:
-            model(**inputs)
+        captured = captured_of(model, options={"tokenizer": words}, **inputs)
         traces.extend(captured.traces)
 
     thread = threading.Thread(target=run)
