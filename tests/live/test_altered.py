@@ -308,35 +308,29 @@ class Subclass(torch.Tensor):
     ("mode", "implementation"), [(ByFunctionMode, "sdpa"), (ByDispatchMode, "sdpa"), (ByDispatchMode, "eager")]
 )
 def test_modes_that_change_what_operators_do(mode: Callable[[], Any], implementation: str) -> None:
+    """Those of a library's model, and, below the operator, those of a class of one's own."""
     model = bert()
     model.set_attn_implementation(implementation)
     with mode():
         refused(REFUSED, model, IDS)
-
-
-def test_a_mode_below_the_operator_of_a_class_of_one_s_own() -> None:
-    with ByDispatchMode():
-        refused(REFUSED, Mixer(), 3 * torch.randn(3, 12, 32))
+    if mode is ByDispatchMode:
+        with mode():
+            refused(REFUSED, Mixer(), 3 * torch.randn(3, 12, 32))
 
 
 @pytest.mark.parametrize("how", ["a function", "an object", "a mode", "tensors"])
 def test_what_stands_between_a_class_of_one_s_own_and_the_operator(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it returns is seen by nobody, so it is refused; helpers of the class's author are part of the class."""
 
-    class Looking(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.scaled_dot_product_attention(x, x, x)
-
     x = torch.randn(3, 4, 12, 8)
-    model = Looking()
+    model = own(lambda self, x: torch.nn.functional.scaled_dot_product_attention(x, x, x))
     with monkeypatch.context() as context, ByFunctionMode() if how == "a mode" else nullcontext():
         if how in ("a function", "an object"):
             replaced = wrapped if how == "a function" else Callables(wrapped)
             context.setattr(torch.nn.functional, "scaled_dot_product_attention", replaced)
-        with pytest.raises(UnsupportedError, match="stands between Looking"), capture(model):
+        with pytest.raises(UnsupportedError, match="stands between Own"), capture(model):
             model(x.as_subclass(Subclass) if how == "tensors" else x)
-    captured = captured_of(model, x)
-    assert len(captured.traces) == 3
+    assert len(captured_of(model, x).traces) == 3
 
 
 def test_tensors_of_another_class() -> None:
@@ -407,13 +401,9 @@ def disguised(*given: Any, **options: Any) -> Any:
     return subtracted(Edge())(*given, **options)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [functools.partial(subtracted(Edge())), Callables(subtracted(Edge())), disguised],
-    ids=["a partial", "an object", "a disguise"],
-)
-def test_names_prove_nothing(function: Any) -> None:
-    refused(REFUSED, bert(function), IDS)
+def test_names_prove_nothing() -> None:
+    for function in (functools.partial(subtracted(Edge())), Callables(subtracted(Edge())), disguised):
+        refused(REFUSED, bert(function), IDS)
 
 
 def test_a_function_that_calls_the_interface_s_own() -> None:
@@ -446,10 +436,8 @@ def test_every_consumer_is_spared() -> None:
 
 
 def test_dropout_leaves_nothing_to_compare() -> None:
-    model = bert(by_hand(Edge())).train()
-    refused = pytest.raises(UnsupportedError, match="applies dropout")
-    with pytest.warns(NoteWarning, match="in training mode"), refused, capture(model):
-        model(input_ids=IDS)
+    with pytest.warns(NoteWarning, match="in training mode"):
+        refused("applies dropout", bert(by_hand(Edge())).train(), IDS)
 
 
 # The comparison of every query: what it accepts, what it sees, and when it runs.
@@ -521,8 +509,7 @@ def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch
         q, k = (size * torch.randn(1, 2, length, 64, generator=generator) for _ in range(2))
         v = torch.randn(1, 2, length, 64, generator=generator) * torch.tensor([1e-3, 50.0])[:, None, None]
         q[..., 5, :] *= 4
-        captured = captured_of(model, *(x.to(dtype) for x in (q, k, v)))
-        assert len(captured.traces) == 1
+        assert len(captured_of(model, *(x.to(dtype) for x in (q, k, v))).traces) == 1
 
 
 def test_small_values_beside_large_ones() -> None:
@@ -548,25 +535,22 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(captured_of(model, IDS).traces) == 3
     for name in ("LlamaModel", "T5Model", "GptOssModel", "DebertaV2Model", "MPNetModel", "FalconModel"):
         model, inputs = built(name, padded=True)
-        with capture(model) as captured, torch.device("cpu"):
-            model(**inputs)
-        assert captured.traces
+        with torch.device("cpu"):
+            assert captured_of(model, **inputs).traces
     x = torch.randn(3, 12, 32)
     layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
     for module in (nn.TransformerEncoder(layer, 2).eval(), layer.self_attn.eval(), Mixer()):
-        with capture(module) as captured:
-            module(x, x, x) if isinstance(module, nn.MultiheadAttention) else module(x)
-        assert len(captured.traces) == 3
+        given = (x, x, x) if isinstance(module, nn.MultiheadAttention) else (x,)
+        assert len(captured_of(module, *given).traces) == 3
 
 
 def test_memory_is_linear() -> None:
     """A function of any code over 6,000 tokens: nothing as large as a sixteenth of a map is allocated."""
 
     AttentionInterface.register("own", in_parts_of(1000))
-    x, model = torch.randn(1, 1, 6000, 8), Long()
-    with torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
-        model(x, x, x)
-    assert len(captured.traces) == 1
+    x = torch.randn(1, 1, 6000, 8)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        assert len(captured_of(Long(), x, x, x).traces) == 1
     largest = max(event.self_cpu_memory_usage for event in profile.events() or ())
     assert checking.CELLS["cpu"] <= largest < 6000 * 6000 * 4 / 4
 
@@ -639,13 +623,9 @@ def test_multihead_attention(change: Any, need_weights: bool, inside: bool, monk
 
 
 def test_a_forward_that_attends_by_itself_is_refused() -> None:
-    module, x = mha(), torch.randn(3, 12, 32)
-
-    def forward(self: Any, query: torch.Tensor) -> torch.Tensor:
-        return nn.functional.scaled_dot_product_attention(query, query, query)
-
-    module.forward = MethodType(forward, module)  # type: ignore[method-assign,assignment]
-    refused("was replaced", module, x)
+    module: Any = mha()
+    module.forward = MethodType(lambda self, x: nn.functional.scaled_dot_product_attention(x, x, x), module)
+    refused("was replaced", module, torch.randn(3, 12, 32))
 
 
 def test_weights_leave_the_random_numbers_alone() -> None:
@@ -667,10 +647,8 @@ def test_hooks_that_only_look_are_no_obstacle() -> None:
     model, inputs = built("DebertaV2Model", padded=True)
     for part in model.modules():
         part.register_forward_hook(lambda *given: seen.append(given))
-    captured = captured_of(module, x, x, x)
-    assert all(trace.verify().agrees for trace in captured.traces)
-    captured = captured_of(model, **inputs)
-    assert all(trace.verify().agrees for trace in captured.traces)
+    for captured in (captured_of(module, x, x, x), captured_of(model, **inputs)):
+        assert all(trace.verify().agrees for trace in captured.traces)
     assert seen
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, Seen, captured_of, own, refused, weights_of
+from comparing import Mixer, Seen, captured_of, own, passed, refused, weights_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -191,8 +191,8 @@ NOT_JOINED: dict[str, tuple[Attend, str]] = {
 
 def check(model: Any, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
     """Every cell of every trace, its tokens, its place in the batch, and what its heads write."""
-    with mode(), capture(model) as captured:
-        watched = model(IDS)
+    with mode():
+        watched, captured = passed(model, IDS)
     assert captured.stacks == ("self",)
     assert captured.unrecorded == ()
     assert [trace.row for trace in captured.traces] == [*range(ROWS)]
@@ -263,19 +263,12 @@ def test_masks_of_chunks_take_linear_memory(seen: torch.Tensor, rule: Any, monke
     assert CHUNK * LONG <= largest.cells < LONG * LONG / 4
 
 
-class Inner(nn.Module):
-    """Attention without projections, as some libraries have it."""
-
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return sdpa(q, k, v)
-
-
 class WithInner(Attention):
-    """A loop around a module of its own."""
+    """A loop around a module of its own without projections, as some libraries have it."""
 
     def __init__(self, attend: Any) -> None:
         super().__init__(attend)
-        self.inner = Inner()
+        self.inner = own(lambda self, q, k, v: sdpa(q, k, v))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.attend(self.inner, *self.parts(x)).transpose(1, 2).flatten(2))
@@ -284,11 +277,8 @@ class WithInner(Attention):
 def test_a_loop_around_a_module_without_projections() -> None:
     chunks = lambda inner, q, k, v: torch.cat([inner(part, k, v) for part in q.split(5, 2)], 2)  # noqa: E731
     model = model_of(chunks, WithInner)
-    with capture(model) as captured:
-        model(IDS)
-        x = model.embed(IDS)
-        x = x + model.blocks[0](x)
-        weights = weights_of(model.blocks[1], x, FULL)
+    captured, x = captured_of(model, IDS), model.embed(IDS)
+    weights = weights_of(model.blocks[1], x + model.blocks[0](x), FULL)
     for trace in captured["blocks.*.inner"]:
         np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
         assert trace.ids == tuple(IDS[trace.row].tolist())
@@ -296,13 +286,7 @@ def test_a_loop_around_a_module_without_projections() -> None:
 
 def test_a_loop_over_rows_around_a_module_without_projections() -> None:
     rows = lambda inner, *qkv: torch.cat([inner(*(x[at : at + 1] for x in qkv)) for at in range(ROWS)])  # noqa: E731
-    error_of(model_of(rows, WithInner), OF_ROWS, r"blocks\.1\.inner \(Inner\)", (0, 1))
-
-
-def only_some_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    found = torch.zeros_like(q)
-    found[1:] = sdpa(q[1:], k[1:], v[1:])
-    return found
+    error_of(model_of(rows, WithInner), OF_ROWS, r"blocks\.1\.inner \(Own\)", (0, 1))
 
 
 def windows_of_copies(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -323,7 +307,7 @@ UNKNOWN: dict[str, Attend] = {
     "from the last to the first": lambda q, k, v: torch.cat([sdpa(x, k, v) for x in q.split(4, 2)[::-1]][::-1], 2),
     "changed before a Linear reads them": lambda q, k, v: in_chunks(4)(q, k, v) * 2,
     "windows of keys that are copies": windows_of_copies,
-    "only some of the rows": only_some_rows,
+    "only some of the rows": lambda *qkv: nn.functional.pad(sdpa(*(x[1:] for x in qkv)), (0,) * 6 + (1, 0)),
     "several scales": lambda q, k, v: torch.cat(
         [sdpa(q[:, :, at : at + 4], k, v, scale=0.1 * (1 + at)) for at in (0, 4, 8)], 2
     ),
@@ -438,11 +422,8 @@ def test_two_maps_of_all_tokens_are_two_stacks(heads: int) -> None:
         return (sdpa(q, k, v) - 0.5 * sdpa(k, q, v)).expand(-1, HEADS, -1, -1)
 
     model = model_of(difference)
-    with capture(model) as captured:
-        model(IDS)
-        x = model.embed(IDS)
-        x = x + model.blocks[0](x)
-        q, k, _ = (part[:, :heads] for part in model.blocks[1].parts(x))
+    captured, x = captured_of(model, IDS), model.embed(IDS)
+    q, k, _ = (part[:, :heads] for part in model.blocks[1].parts(x + model.blocks[0](x)))
     assert captured.stacks == ("self", "self.2")
     for trace in captured["self.2"]:
         weights = (k @ q.mT * WIDTH**-0.5).softmax(-1)[trace.row]
@@ -450,12 +431,8 @@ def test_two_maps_of_all_tokens_are_two_stacks(heads: int) -> None:
 
 
 def test_queries_that_are_some_of_the_tokens_are_not_taken_for_the_last() -> None:
-    def first_only(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return sdpa(q[:, :, :1], k, v)
-
-    model = looped(Attention(first_only), lambda inner, x: inner(x))
-    captured = captured_of(model, IDS)
-    for trace in captured.traces:
+    model = looped(Attention(lambda q, k, v: sdpa(q[:, :, :1], k, v)), lambda inner, x: inner(x))
+    for trace in captured_of(model, IDS).traces:
         assert (len(trace.queries), trace.keys.ids) == (1, tuple(IDS[trace.row].tolist()))
         assert trace.keys is not trace.queries
 
@@ -466,10 +443,7 @@ def test_no_batch_at_all(mask: torch.Tensor) -> None:
     given = mask if mask is BIAS else mask == 0
     block = Attention(lambda q, k, v: sdpa(q[0], k[0], v[0], attn_mask=given)[None])
     model = looped(block, lambda inner, x: inner(x))
-    with capture(model) as captured:
-        model(IDS[1:2])
-        weights = weights_of(block, model.embed(IDS[1:2]), mask)[0].numpy()
-    trace = captured.trace
+    trace, weights = captured_of(model, IDS[1:2]).trace, weights_of(block, model.embed(IDS[1:2]), mask)[0].numpy()
     kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
     np.testing.assert_allclose(trace[0].weights[...], weights[kept], atol=1e-6)
     assert trace.ids == tuple(IDS[1, trace.positions].tolist())

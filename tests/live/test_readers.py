@@ -125,10 +125,8 @@ SEEN += [(family, BLIND, keep) for family in TAKES_PAIRS for keep in KEEP]
 def test_weights_are_those_that_the_model_returns_itself(family: Family, padding: Any, keep: Any) -> None:
     """Queries that see no key look at all alike where the module writes the lowest number over scores."""
     model = family.build()
-    with capture(model, padding=keep) as captured:
-        output = model(
-            family.inputs(padded=False)["input_ids"], attention_mask=torch.as_tensor(padding), output_attentions=True
-        )
+    inputs = {**family.inputs(padded=False), "attention_mask": torch.as_tensor(padding), "output_attentions": True}
+    output, captured = passed(model, options={"padding": keep}, **inputs)
     for trace in captured.traces:
         for layer, theirs in enumerate(output.attentions):
             cells = theirs[trace.row][:, trace.positions][..., trace.key_positions]
@@ -178,8 +176,7 @@ def test_captures_in_half_precision_and_of_some_heads() -> None:
 @pytest.mark.parametrize("left", [False, True])
 def test_falcons_alibi_is_counted_as_it_was(implementation: str, left: bool) -> None:
     """Once by SDPA, twice by its eager attention; against the formula written out."""
-    settings = {**TEXT, "alibi": True, "attn_implementation": implementation}
-    family = Family("FalconModel", settings)
+    family = Family("FalconModel", {**TEXT, "alibi": True, "attn_implementation": implementation})
     _, captured, _ = pass_of(family, padded=True, left=left)
     slopes = torch.tensor([2.0 ** (-2 * (h + 1)) for h in range(4)]).bfloat16().float()
     times = 1 if implementation == "sdpa" else 2
@@ -327,9 +324,8 @@ def test_sdpa_has_no_soft_cap() -> None:
             captured_of(model, ids)
         return
     captured = captured_of(model, ids)
-    model.config.attn_logit_softcapping = None
     model.set_attn_implementation("eager")
-    for module in model.modules():
+    for module in (model.config, *model.modules()):
         if hasattr(module, "attn_logit_softcapping"):
             module.attn_logit_softcapping = None
     uncapped = captured_of(model, ids)
@@ -360,23 +356,20 @@ def test_one_module_that_attends_from_the_text_to_an_image_and_back() -> None:
             )
             if trace.cut.sizes == (7, 5):
                 torch.testing.assert_close(weights, expected[layer][trace.row][:, queries][:, :, keys])
-    names = [trace.keys.tokens for trace in captured["visual_attention"] if trace.cut.sizes == (5, 7)]
-    assert names == [
-        tuple(map(str, inputs["input_ids"][0].tolist())),
-        tuple(map(str, inputs["input_ids"][1, :5].tolist())),
-    ]
+    names = [list(map(int, one.keys.tokens)) for one in captured["visual_attention"] if one.cut.sizes == (5, 7)]
+    assert names == [inputs["input_ids"][0].tolist(), inputs["input_ids"][1, :5].tolist()]
 
 
-DRAWN = {
-    "ViltModel": Family("ViltModel", {**VISION, **TEXT, "max_image_length": -1}, takes="text and image"),
-    "ViTMAEModel": Family("ViTMAEModel", VISION, takes="image"),
-}
+DRAWN = [
+    Family("ViltModel", {**VISION, **TEXT, "max_image_length": -1}, takes="text and image"),
+    Family("ViTMAEModel", VISION, takes="image"),
+]
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_patches_that_are_drawn_at_random(name: str) -> None:
+@pytest.mark.parametrize("family", DRAWN, ids=str)
+def test_patches_that_are_drawn_at_random(family: Family) -> None:
     """In eval mode, too. A second pass, for verify, draws the same, and leaves the next random numbers as they were."""
-    model, inputs = DRAWN[name].build(), DRAWN[name].inputs(padded=name == "ViltModel")
+    model, inputs = family.build(), family.inputs(padded=family.name == "ViltModel")
     torch.manual_seed(1)
     captured = captured_of(model, **inputs)
     before = torch.get_rng_state()
@@ -392,7 +385,7 @@ def test_patches_that_are_drawn_at_random(name: str) -> None:
         for layer, weights in enumerate(expected):
             ours = np.stack([trace[layer, head].weights[:] for head in range(4)])
             np.testing.assert_allclose(ours, weights[row][:, kept][:, :, kept], atol=2e-5)
-    if name == "ViltModel":
+    if family.name == "ViltModel":
         torch.manual_seed(1)
         drawn, grid = model.embeddings.visual_embed(inputs["pixel_values"], torch.ones(2, 16, 16))[2]
         named = [
