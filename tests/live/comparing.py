@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from headscope.errors import UnsupportedError
 from headscope.live import capture
 from tokenizer_folders import wordpiece_tokenizer
 
+NOTHING: AbstractContextManager[None] = nullcontext()
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
 
 
@@ -121,12 +123,12 @@ def pass_of(
     return model, captured_of(model, options=options, **inputs), inputs
 
 
-def watched(model: Any, inputs: dict[str, Any]) -> Any:
-    """What a capture has of a pass, in which the model gives what it gives without one."""
+def watched(model: Any, inputs: dict[str, Any], without: AbstractContextManager[None] = NOTHING) -> Any:
+    """What a capture has of a pass, in which the model gives what it gives without one, in the other block."""
     with torch.no_grad():
-        alone = model(**inputs)
-        with capture(model) as captured:
-            output = model(**inputs)
+        with without:
+            alone = model(**inputs)
+        output, captured = passed(model, **inputs)
     for name, value in alone.items():
         if isinstance(value, torch.Tensor):
             assert torch.equal(value, output[name]), f"{name} changed while it was looked at"
