@@ -496,7 +496,7 @@ def test_data_starts_follow_from_the_directory_alone(tmp_path: Path) -> None:
             path = save({f"{i}" * (i + 1): torch.zeros(i) for i in range(40)}, tmp_path / f"{alignment}.bin")
         near, far = LocalFile(path), Far(path)
         for entry in read_zip_directory(near).values():
-            if "/data/" in entry.name:
+            if "/data/" in entry.info.filename:
                 assert data_start(far, entry) == data_start(near, entry)
         assert read_pickle_header(far) == read_pickle_header(near)
 
@@ -526,10 +526,10 @@ def test_zip64(tmp_path: Path) -> None:
     start = struct.unpack_from("<I", data, end + 16)[0]
     directory = b""
     for name, entry in entries.items():
-        extra = struct.pack("<HHQQQ", 1, 24, entry.size, entry.size, entry.header)
+        extra = struct.pack("<HHQQQ", 1, 24, *[entry.info.file_size] * 2, entry.info.header_offset)
         sizes = (0xFFFFFFFF, 0xFFFFFFFF, len(name), len(extra))
         directory += b"PK\1\2" + struct.pack(
-            "<HHHHHHIIIHHHHHII", 45, 45, entry.flags, 0, 0, 0, entry.crc, *sizes, 0, 0, 0, 0, 0xFFFFFFFF
+            "<HHHHHHIIIHHHHHII", 45, 45, entry.info.flag_bits, 0, 0, 0, entry.info.CRC, *sizes, 0, 0, 0, 0, 0xFFFFFFFF
         )
         directory += name.encode() + extra
     record = b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, len(entries), len(entries), len(directory), start)

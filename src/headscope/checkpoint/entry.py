@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from headscope.checkpoint.raw_files import Source
 from headscope.errors import InputError, UnsupportedError
@@ -97,6 +97,11 @@ class TensorEntry:
     def nbytes(self) -> int:
         """The bytes that `count` elements of this dtype take."""
         return self.count * DTYPES[self.dtype].bits // 8
+
+
+def natural(value: object) -> TypeGuard[int]:
+    """Return True for an integer from 0 to `LARGEST`."""
+    return type(value) is int and 0 <= value <= LARGEST
 
 
 def element_count(shape: Sequence[int]) -> int | None:
