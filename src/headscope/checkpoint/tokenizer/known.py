@@ -176,7 +176,7 @@ def reads_segments(settings: Settings, class_name: str | None, wanted: str = "ow
     if class_name not in BY_VERSION:
         return class_name not in WITHOUT_SEGMENTS, ""
     saved = settings.model.get("transformers_version")
-    stated = re.match(r"[0-9]+", saved) if isinstance(saved, str) else None
+    stated = re.match(r"[0-9]{1,9}", saved) if isinstance(saved, str) else None
     newer = class_name == "TokenizersBackend" or "backend" in settings.options or int(stated[0] if stated else 4) > 4
     which = "transformers 5 saved it" if newer else "transformers 4 saved it" if stated else "no file says who saved it"
     other = "version 4 gives two" if newer else "version 5 gives one"
