@@ -71,9 +71,7 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Location:
             raise NotFoundError(f"there is no {text}", where=str(path.absolute().parent), advice=_path_advice(path))
         if not HUB_ID.fullmatch(text) or ".." in text or "--" in text:
             raise NotFoundError(
-                f"{text!r} is neither an existing path nor a hub id",
-                where="the model's name",
-                advice=_id_advice(text),
+                f"{text!r} is neither an existing path nor a hub id", where="the model's name", advice=_id_advice(text)
             )
         from headscope.checkpoint.hub import Repository
 
@@ -114,9 +112,7 @@ def _on_disk(text: str) -> Location | None:
         raise NotFoundError(f"{text} can't be accessed: {error}", where=text, advice="check the path") from error
     if path.name == "config.json":
         raise InputError(
-            "config.json contains no weights",
-            where=str(path.absolute()),
-            advice=f"pass its folder: {path.parent}",
+            "config.json contains no weights", where=str(path.absolute()), advice=f"pass its folder: {path.parent}"
         )
     # Links are not resolved: in the hub's cache the file is a link to a blob, and config.json is beside the link.
     return "file", Folder(path.absolute().parent), path.name
@@ -197,9 +193,7 @@ def _several(place: FileTree, weights: list[str]) -> HeadscopeError:
     if all(SHARD.search(name) for name in weights):
         advice = "download the index.json of these shards and put it beside them"
     return NotFoundError(
-        f"{len(weights)} weight files but no index: {few(weights, MOST_NAMES)}",
-        where=place.where,
-        advice=advice,
+        f"{len(weights)} weight files but no index: {few(weights, MOST_NAMES)}", where=place.where, advice=advice
     )
 
 

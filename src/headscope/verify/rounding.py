@@ -254,10 +254,7 @@ class Worst:
         self._worst = float(difference.reshape(-1)[at])
         self._allowed = None if allowed is None else float(np.broadcast_to(allowed, difference.shape)[index])
         self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
-        self._place = {
-            **place,
-            **{axis: int(i) + place.get(axis, 0) for axis, i in zip(axes, index, strict=False)},
-        }
+        self._place = {**place, **{axis: int(i) + place.get(axis, 0) for axis, i in zip(axes, index, strict=False)}}
 
     def check(self) -> Check:
         """The result. The tolerance is multiplied by the size of the numbers compared if that is more than 1."""

@@ -268,11 +268,7 @@ LONGEST_MESSAGE = 400
 
 @contextmanager
 def library_errors(
-    where: str,
-    advice: str,
-    *,
-    library: str = "the tokenizers library",
-    kind: type[HeadscopeError] = CheckpointError,
+    where: str, advice: str, *, library: str = "the tokenizers library", kind: type[HeadscopeError] = CheckpointError
 ) -> Iterator[None]:
     """Turn exceptions of the `tokenizers` library, or of another one that uses it, into an error of headscope's.
 
