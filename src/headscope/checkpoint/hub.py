@@ -85,8 +85,8 @@ class Repository:
         path = self._download(check_name(name))
         if path is None:
             raise self._unreachable or NotFoundError(f"there is no {name}", where=self.where, advice="check the name")
-        self._sources[name] = LocalFile(path, name)
-        return LocalFile(path, name)
+        self._sources[name] = source = LocalFile(path, name)
+        return source
 
     def _ask_commit(self, revision: str | None) -> str:
         from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url

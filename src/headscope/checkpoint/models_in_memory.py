@@ -118,10 +118,7 @@ def _without_bars() -> Iterator[None]:
     """
     from transformers.utils import logging
 
-    bars = getattr(logging, "_tqdm_active", None)
-    if bars is None:
-        yield
-        return
+    bars = getattr(logging, "_tqdm_active", True)
     logging._tqdm_active = False
     try:
         yield

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.entry import TensorEntry
+from headscope.checkpoint.entry import TensorEntry, read_tensor
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, foreign_kind
 from headscope.checkpoint.json_text import JsonError, read_object, shown
 from headscope.checkpoint.raw_files import FileTree, Source, is_plain
@@ -242,8 +242,6 @@ class Checkpoint:
             InputError: no such tensor, or a slice beyond its shape.
             UnsupportedError: a dtype that NumPy can't represent exactly.
         """
-        from headscope.checkpoint.entry import read_tensor
-
         entry = self._weights.tensors.get(name)
         if entry is None:
             from difflib import get_close_matches
@@ -275,7 +273,7 @@ class Checkpoint:
                 where=self.where,
                 advice="open the checkpoint again",
             )
-        self._weights = Weights(self.format, sources, tensors, find_shared(tensors))
+        self._weights = replace(self._weights, sources=sources)
 
     def fingerprint(self) -> str:
         """Return the SHA-256, in hex, of the config and of every tensor's name, dtype and shape; reads no weights."""

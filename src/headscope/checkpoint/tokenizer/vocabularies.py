@@ -185,9 +185,8 @@ def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
     Raises:
         CheckpointError: the file is empty or not UTF-8.
     """
-    text = _read_text(path, where)
-    lines = text.replace("\r\n", "\n").split("\n")
-    if lines and not lines[-1]:
+    lines = _read_lines(path, where)
+    if not lines[-1]:
         lines.pop()
     vocabulary = {line.rstrip() or line: index for index, line in enumerate(lines)}
     if not any(vocabulary):
@@ -195,13 +194,13 @@ def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
     return vocabulary
 
 
-def _read_text(path: Path, where: str) -> str:
+def _read_lines(path: Path, where: str) -> list[str]:
     try:
         data = read_whole(path, MOST_BYTES)
         lines = data.count(b"\n")
         if lines > MOST_LINES:
             raise OSError(errno.EFBIG, f"it has {lines:,} lines, at most {MOST_LINES:,} are read")
-        return data.decode("utf-8")
+        return data.decode("utf-8").replace("\r\n", "\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise _unusable(where, f"{path.name} can't be read as UTF-8 text: {reason}") from error
@@ -227,7 +226,7 @@ def _check_ids(vocabulary: Mapping[str, int], where: str) -> None:
 
 def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(_read_text(path, where).replace("\r\n", "\n").split("\n"), 1):
+    for number, line in enumerate(_read_lines(path, where), 1):
         if not line or line.startswith("#version"):
             continue
         parts = line.split(" ")
