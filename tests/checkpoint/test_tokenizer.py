@@ -363,10 +363,9 @@ def test_a_word_list_in_another_tokenizer_is_named(tmp_path: Path, kind: str) ->
         "lower case": models.WordPiece(ids, unk_token="[UNK]"),
     }[kind]
     rust = Library(model)
-    rust.pre_tokenizer = {
-        "byte-level BPE": pre_tokenizers.ByteLevel(),
-        "Unigram": pre_tokenizers.Metaspace(),
-    }.get(kind, pre_tokenizers.Whitespace())
+    rust.pre_tokenizer = {"byte-level BPE": pre_tokenizers.ByteLevel(), "Unigram": pre_tokenizers.Metaspace()}.get(
+        kind, pre_tokenizers.Whitespace()
+    )
     if kind == "lower case":
         rust.normalizer = normalizers.Lowercase()
     words = ["the", "cat", "sat", "mat", "moon", "mast"]
