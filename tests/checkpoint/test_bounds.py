@@ -323,7 +323,7 @@ def test_threads_and_forks_read_one_open_file(tmp_path: Path) -> None:
     """One position that all share would give each of them the bytes of another."""
     arrays = {f"x{at}": np.full(4096, at, dtype=np.int32) for at in range(64)}
     write_safetensors(tmp_path / "model.safetensors", arrays)
-    source = open_checkpoint(tmp_path)._weights.sources["model.safetensors"]
+    source = open_checkpoint(tmp_path)._sources["model.safetensors"]
     entries = open_checkpoint(tmp_path).tensors
     wrong: list[str] = []
 

@@ -404,6 +404,7 @@ SHAPES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("grouped convolution", {"conv_kernel_size": 3, "conv_groups": 2}),
         ("narrow embeddings", {"embedding_size": 16, "conv_kernel_size": 5}),
         ("no distances", {"relative_attention": False, "position_biased_input": True}),
+        ("no products", {"pos_att_type": []}),
         ("scale only", {"relative_attention": False, "position_biased_input": True, "pos_att_type": ["c2p"]}),
         ("another head", {"legacy": False}),
     ],
@@ -517,7 +518,7 @@ def test_runs_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str, co
     runner = NumpyRunner(model)
     for kept in (True, False):
         base = runner.base(texts, contexts=kept)
-        for places in (None, [np.array([2, 13]), np.array([0])]):
+        for places in (None, [[2, 13], [0]]):
             for runs, hidden in runner.states(base, edits, places):
                 for at, which in enumerate(runs):
                     for text, states in enumerate(hidden):

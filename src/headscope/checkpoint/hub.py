@@ -48,8 +48,8 @@ class Repository:
         try:
             commit = self._ask_commit(revision)
         except failures() as error:
-            explained, final = explain(error, identity, revision, opening=True)
-            names = () if final else ("config.json", *PREFERENCE)
+            explained = explain(error, identity, revision, opening=True)
+            names = () if is_final(error) else ("config.json", *PREFERENCE)
             cached = next((path for name in names if (path := self._cached(name, revision)) is not None), None)
             if cached is None:
                 raise explained from None  # the chain is the client's own, and the message has its reason
@@ -178,7 +178,7 @@ class Repository:
         except failures() as error:
             if keep and isinstance(error, EntryNotFoundError):
                 raise
-            raise explain(error, self.identity, self.commit)[0] from None
+            raise explain(error, self.identity, self.commit) from None
 
 
 class RemoteFile:
@@ -277,19 +277,21 @@ def failures() -> tuple[type[Exception], ...]:
     return client.HTTPError, client.InvalidURL, OSError, ValueError
 
 
-def explain(
-    error: Exception, identity: str, revision: str | None, *, opening: bool = False
-) -> tuple[NotFoundError, bool]:
-    """Explain an exception that a request raised.
+def is_final(error: Exception) -> bool:
+    """Return True for a request's exception after which a cached copy would be no substitute."""
+    from huggingface_hub.errors import HFValidationError, RevisionNotFoundError
+
+    return isinstance(error, (HFValidationError, RevisionNotFoundError)) or is_full(error)
+
+
+def explain(error: Exception, identity: str, revision: str | None, *, opening: bool = False) -> NotFoundError:
+    """Return headscope's error for an exception that a request raised.
 
     Args:
         error: the exception.
         identity: the repository's id.
         revision: its revision or commit.
         opening: True if the name may have been meant as a path, which was looked for first.
-
-    Returns:
-        headscope's error; and True if it is final, so that a cached copy would be no substitute.
     """
     from huggingface_hub import constants
     from huggingface_hub.errors import (
@@ -304,11 +306,10 @@ def explain(
     where = identity if revision is None else f"{identity}@{revision}"
     no_path = f"there is no file or folder {identity} here, and " if opening else ""
     by_hand = "download the model on a machine with a network, and pass its folder"
-    final = False
     if isinstance(error, HFValidationError):
-        found, where, advice, final = "this is not a hub id", identity, "a hub id is owner/name", True
+        found, where, advice = "this is not a hub id", identity, "a hub id is owner/name"
     elif isinstance(error, RevisionNotFoundError):
-        found, where, final = f"the model has no revision {revision}", identity, True
+        found, where = f"the model has no revision {revision}", identity
         advice = "pass a branch, tag or commit of the model, or leave the revision out"
     elif isinstance(error, GatedRepoError):
         found = "the model is gated: its owners control access"
@@ -328,10 +329,10 @@ def explain(
         log_in = "log in (`hf auth login`, or HF_TOKEN) with a token that has access to this model"
         advice = log_in if status in (401, 403) else f"try again later, or {by_hand}"
     elif is_full(error):
-        found, where, final = "the disk of the hub's cache is full", constants.HF_HUB_CACHE, True
+        found, where = "the disk of the hub's cache is full", constants.HF_HUB_CACHE
         advice = "free some space, or set HF_HOME to a folder on another disk"
     else:
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         found, where = f"{no_path}the hub can't be reached ({reason})", f"{where} on {constants.ENDPOINT}"
         advice = f"check the network and HF_ENDPOINT, or {by_hand}"
-    return NotFoundError(found, where=where, advice=advice), final
+    return NotFoundError(found, where=where, advice=advice)

@@ -129,8 +129,7 @@ class Request(TextRequest):
         with progress_bar("layers", sys.stderr) as progress:
             options: dict[str, Any] = {"max_length": self.max_length, "ablate": silenced, "progress": progress}
             if self.ids:
-                ids = id_list(typed)
-                trace = model.trace(ids=ids, **options)
+                trace = model.trace(ids=id_list(typed), **options)
             elif self.words:
                 trace = model.trace(words=word_list(typed), **options)
             else:
