@@ -53,7 +53,7 @@ def shapes(
             f"{option} shows a tree, not a table of parameters", where=option, advice="use it alone, or with --json"
         )
     sheet = (modules_sheet if modules else tree_sheet)(opened(model))
-    show(sheet, form.name, step=pasted("shapes", model, "--all"))
+    show(sheet, form.name, step=pasted("shapes", model, options=["--all"]))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -83,7 +83,7 @@ def config(model: ModelName, form: Form) -> None:
     """Explain every field of the config."""
     from headscope.screens.config_sheets import config_sheet
 
-    show(config_sheet(opened(model)), form.name, step=pasted("shapes", model, "--tree"))
+    show(config_sheet(opened(model)), form.name, step=pasted("shapes", model, options=["--tree"]))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -120,6 +120,6 @@ def head(
     line = broken_slices(opened_model.layers[layer].heads[number])
     if line is not None:
         tell(f"! {line}")
-    step = pasted("attend", model, "The cat sat on the mat.", "--heads", f"{layer}.{number}")
+    step = pasted("attend", model, "The cat sat on the mat.", options=["--heads", f"{layer}.{number}"])
     show(sheet, form.name, step=step)
     raise typer.Exit(DOUBTFUL if line is not None else 0)
