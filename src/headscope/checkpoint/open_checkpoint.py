@@ -162,8 +162,6 @@ class Checkpoint:
         name: the name as the user gave it.
         origin: "folder", "file", "hub" or "bundled".
         where: the absolute path of the folder, or the hub id and its commit.
-        format: "safetensors" or "pickle".
-        files: the names of the weight files.
         held: the class of the model in memory that was saved there; empty for other checkpoints.
         has_config: True if there is a config.json.
     """
@@ -176,8 +174,6 @@ class Checkpoint:
         self.where = place.where
         self._sources, self._tensors = weights
         self._shared = find_shared(self._tensors)
-        self.files = tuple(self._sources)
-        self.format = "safetensors" if self.files[0].endswith(".safetensors") else "pickle"
         self.held = ""
         self.has_config = config is not None
         self._config = dict(config or {})
@@ -194,6 +190,16 @@ class Checkpoint:
     def config(self) -> Mapping[str, Any]:
         """The content of config.json; empty if there is none."""
         return MappingProxyType(self._config)
+
+    @property
+    def format(self) -> str:
+        """ "safetensors" or "pickle"."""
+        return "safetensors" if self.files[0].endswith(".safetensors") else "pickle"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the weight files."""
+        return tuple(self._sources)
 
     @property
     def tensors(self) -> Mapping[str, TensorEntry]:
