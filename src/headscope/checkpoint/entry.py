@@ -147,9 +147,6 @@ def read_tensor(
         raise UnsupportedError(
             f"headscope can't read tensors of {kind}", where=where, advice=f"convert it to one of {native}"
         )
-    whole = rows is None and columns is None and entry.strides is None and 0 not in entry.shape
-    if whole and entry.dtype not in UPCAST:
-        return np.frombuffer(source.view(entry.start, entry.stop), dtype=stored).reshape(entry.shape)
     bounds = [(0, length) for length in entry.shape]
     for axis, (part, axis_name) in enumerate(((rows, "rows"), (columns, "columns"))):
         if part is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoint.json_text import MOST_BYTES, brief, shortened, shown
 from headscope.checkpoint.raw_files import read_whole
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
-from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
+from headscope.checkpoint.tokenizer.known import BY_IDS, CASING, RESIDUES, WORDPIECE, decide_casing, usual_specials
 from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -253,19 +253,13 @@ def mark_special(rust: tokenizers.Tokenizer, settings: Settings, class_name: str
 
 def _apply_settings(rust: tokenizers.Tokenizer, settings: Settings, class_name: str | None) -> list[str]:
     """Apply the settings in tokenizer_config.json that differ from tokenizer.json, and return a note on each."""
-    notes: list[str] = []
+    fields: list[tuple[Any, str, str]] = []
     if class_name in WORDPIECE and type(rust.normalizer).__name__ == "BertNormalizer":
-        fields = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
-        fields["tokenize_chinese_chars"] = "handle_chinese_chars"
-        notes += _set(rust.normalizer, settings, fields)
+        fields = [(rust.normalizer, option, field) for option, field in CASING.items()]
     if type(rust.pre_tokenizer).__name__ == "ByteLevel":
-        notes += _set(rust.pre_tokenizer, settings, {"add_prefix_space": "add_prefix_space"})
-    return notes
-
-
-def _set(component: Any, settings: Settings, fields: Mapping[str, str]) -> list[str]:
+        fields.append((rust.pre_tokenizer, "add_prefix_space", "add_prefix_space"))
     notes = []
-    for option, field in fields.items():
+    for component, option, field in fields:
         value = settings.flag(option, None)
         if value is not None and value != getattr(component, field):
             setattr(component, field, value)
