@@ -95,6 +95,9 @@ def test_a_tokenizer_that_cant_be_taken_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(hs.errors.CheckpointError, match="is there"):
         hs.open(weights, tokenizer=tmp_path / "empty").tokenizer
+    with pytest.raises(hs.errors.InputError, match="can't be the name of a checkpoint") as refused:
+        hs.open(weights, tokenizer=AutoTokenizer.from_pretrained(BUNDLED)).tokenizer
+    assert len(str(refused.value)) < 400
     with open(words / "vocab.txt", "a", encoding="utf-8") as file:
         file.writelines(f"more{number}\n" for number in range(5000))
     with pytest.raises(hs.errors.InputError, match="tokens, and the model embeddings for"):

@@ -509,7 +509,7 @@ def test_files_come_through_the_cache(hub: HubServer) -> None:
     assert len(hub.requests) == requests
 
 
-def refused(name: str, revision: str | None = None) -> str:
+def refused(name: str, revision: Any = None) -> str:
     with pytest.raises(NotFoundError) as caught:
         open_checkpoint(name, revision=revision)
     assert caught.value.where
@@ -528,6 +528,7 @@ def test_what_the_hub_does_not_have(hub: HubServer) -> None:
     assert "did you mean google-bert/bert-base-uncased?" in refused("google-bert/bert-base-uncasd")
     assert "did you mean google-bert/bert-base-uncased?" in refused("bert-base-uncased")
     assert "no revision v7" in refused("owner/small", "v7")
+    assert "no revision 7" in refused("owner/small", 7)
     assert "gated" in refused("owner/secret")
     assert "no weights: it holds config.json" in refused("owner/bare")
 

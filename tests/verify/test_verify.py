@@ -260,6 +260,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "too few rows": (lambda given: [one[:2] for one in given], "2 rows"),
     "more tokens": (lambda given: [torch.nn.functional.pad(one, (0, 1, 0, 1)) for one in given], "10 queries"),
     "fewer keys": (lambda given: [one[..., :8] for one in given], "8 keys"),
+    "lists of unlike lengths": (lambda given: [[[[1.0], [1.0, 2.0]]]] * LAYERS, "layer 0: lists of unlike lengths"),
     "steps": (lambda given: (given,) * LAYERS, "generate"),
 }
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from headscope.checkpoint.formats import CONVERT, PACKED_SUFFIXES, PICKLE_SUFFIXES, PREFERENCE, foreign_kind
-from headscope.checkpoint.json_text import JsonError, few, read_object, shown
+from headscope.checkpoint.json_text import JsonError, brief, few, read_object, shown
 from headscope.checkpoint.raw_files import FileTree, Folder
 from headscope.errors import HeadscopeError, InputError, NotFoundError, UnsupportedError
 
@@ -60,7 +60,7 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Location:
     text = os.fspath(name) if isinstance(name, (str, bytes, os.PathLike)) else name
     if not isinstance(text, str) or not text.strip() or "\0" in text or not text.isprintable():
         raise InputError(
-            f"{text!r} can't be the name of a checkpoint",
+            f"{brief(text)} can't be the name of a checkpoint",
             where="the model's name",
             advice='pass a hub id, a folder, a file, or "-"',
         )
@@ -75,7 +75,7 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Location:
             )
         from headscope.checkpoint.hub import Repository
 
-        return "hub", Repository(text, revision), None
+        return "hub", Repository(text, None if revision is None else str(revision)), None
     if revision is not None:
         raise InputError(
             f"revision {revision} was given, but {text} is on this machine",

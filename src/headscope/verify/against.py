@@ -198,7 +198,10 @@ def _row(trace: Trace, layer: Any, place: str) -> Any:
                 f"{place} is a tuple of {len(layer)} arrays, as generate() returns for its steps",
                 "pass those of one forward pass: captured.traces[step].verify(against=attentions[step])",
             )
-        layer = np.asarray(layer)
+        try:
+            layer = np.asarray(layer)
+        except ValueError as error:
+            raise _wrong(f"{place}: lists of unlike lengths") from error
     if _ndim(layer) == 3:
         return layer
     if _ndim(layer) != 4:

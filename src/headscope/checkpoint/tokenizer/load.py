@@ -88,8 +88,8 @@ def borrowed_tokenizer(
         CheckpointError: there are no tokenizer files, or one can't be read.
         InputError: the tokenizer has more tokens than the model has embeddings.
     """
-    folder = Path(name)
-    files = Folder(folder).path if folder.is_dir() else open_checkpoint(name).file
+    in_folder = isinstance(name, (str, os.PathLike)) and Path(name).is_dir()
+    files = Folder(Path(name)).path if in_folder else open_checkpoint(name).file
     if not any(files(each) for each in FILES):
         raise CheckpointError(
             f"none of {', '.join(FILES)} is there", where=str(name), advice="name a folder with a tokenizer's files"
