@@ -38,10 +38,12 @@ class ZipEntry(NamedTuple):
     Attributes:
         info: as `zipfile` reads it; its header_offset is the byte at which its local header begins.
         following: the byte at which the next entry, or the directory, begins.
+        start: the byte at which its data begins; None if it can't be computed: see `data_start`.
     """
 
     info: ZipInfo
     following: int
+    start: int | None = None
 
     @property
     def raw(self) -> bytes:
@@ -75,8 +77,8 @@ def data_start(source: Source, entry: ZipEntry) -> int:
 
     On disk, it is read from the entry's local header. Over the network, it is computed, to save a request for each
     entry: torch writes entries without gaps and aligns their data to 64 bytes, so the data ends at the next entry,
-    minus a descriptor, and at most one possible length of the descriptor leaves the data aligned. If none does, the
-    local header is read.
+    minus a descriptor, and at most one possible length of the descriptor leaves the data aligned. If for some entry of
+    the archive none does, another program wrote it, and local headers are read.
 
     Raises:
         CheckpointError: the entry is compressed or encrypted, its local header is missing, or its data is not between
@@ -87,12 +89,9 @@ def data_start(source: Source, entry: ZipEntry) -> int:
         packed = "encrypted" if info.flag_bits & ENCRYPTED else "compressed"
         found = f"the entry {name} is {packed}; torch.save stores its entries unchanged"
         raise damaged(source, found, "load it with torch and save it again, preferably as model.safetensors")
+    if source.remote and entry.start is not None:
+        return entry.start
     named = info.header_offset + 30 + len(raw)
-    if source.remote:
-        for descriptor in DESCRIPTOR_BYTES if info.flag_bits & DESCRIPTOR_FOLLOWS else (0,):
-            start = entry.following - descriptor - info.file_size
-            if start % TORCH_ALIGNMENT == 0 and start >= named:
-                return start
     header = source.read(info.header_offset, min(named, source.size))
     if header[:4] != LOCAL or header[30:] != raw:
         raise _fault(source, f"the directory places entry {name} at byte {info.header_offset}, but it is not there")
@@ -115,7 +114,18 @@ def _entries(source: Source, start: int, infos: list[ZipInfo], directory: int) -
         if info.filename in entries:
             raise _fault(source, f"the name {name} occurs twice in the zip archive")
         entries[info.filename] = entry
-    return entries
+    starts = {name: _aligned_start(entry) for name, entry in entries.items()}
+    if None in starts.values():
+        return entries
+    return {name: entry._replace(start=starts[name]) for name, entry in entries.items()}
+
+
+def _aligned_start(entry: ZipEntry) -> int | None:
+    """The byte at which an entry's data begins if torch wrote it; None if it didn't."""
+    named = entry.info.header_offset + 30 + len(entry.raw)
+    descriptors = DESCRIPTOR_BYTES if entry.info.flag_bits & DESCRIPTOR_FOLLOWS else (0,)
+    starts = (entry.following - descriptor - entry.info.file_size for descriptor in descriptors)
+    return next((start for start in starts if start % TORCH_ALIGNMENT == 0 and start >= named), None)
 
 
 def _fault(source: Source, problem: str) -> CheckpointError:
