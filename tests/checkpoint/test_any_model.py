@@ -130,7 +130,10 @@ def sentence_transformer(folder: Path) -> Any:
 
 
 def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
-    """With the weights that they have, not those of the files that they came from; the folder goes with the model."""
+    """With the weights that they have, not those of the files that they came from; the folder goes with the model.
+
+    It has no model card: to write one, the library asks the hub.
+    """
     held = sentence_transformer(tmp_path / "small")
     with torch.no_grad():
         held[0].auto_model.encoder.layer[0].attention.self.query.weight *= 3
@@ -139,6 +142,7 @@ def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
     np.testing.assert_allclose(vector, held.encode(TEXT), atol=1e-5)
     folder = Path(model.checkpoint.where)
     assert folder.is_dir()
+    assert not (folder / "README.md").exists()
     del model
     gc.collect()
     assert not folder.exists()
