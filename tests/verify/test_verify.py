@@ -174,6 +174,8 @@ FORMS: dict[str, Callable[[Trace, Any], Any]] = {
     "fp64": lambda trace, given: [one.double() for one in given],
     "bf16": lambda trace, given: [one.bfloat16() for one in given],
     "fp16": lambda trace, given: [one.half().numpy() for one in given],
+    "heads in fp16": lambda trace, given: [list(one[trace.row].half().numpy()) for one in given],
+    "heads in bf16": lambda trace, given: [list(one[trace.row].bfloat16().requires_grad_()) for one in given],
     "with gradients": lambda trace, given: [one.clone().requires_grad_() for one in given],
     "lazy maps": lambda trace, given: [trace[layer].weights for layer in range(LAYERS)],
     "one lazy map": lambda trace, given: trace.weights,
@@ -188,7 +190,7 @@ def test_weights_in_every_form_agree(batch: Any, form: str, row: int) -> None:
     (check,) = report.checks
     assert report.agrees, report
     assert check.name == "weights (given)"
-    assert check.tolerance == pytest.approx(8 * 2**-7 if form == "bf16" else 8 * 2**-10 if form == "fp16" else 2e-5)
+    assert check.tolerance == pytest.approx(8 * 2**-7 if "bf16" in form else 8 * 2**-10 if "fp16" in form else 2e-5)
 
 
 @pytest.mark.parametrize("form", ["attentions", "one array", "without padding"])
