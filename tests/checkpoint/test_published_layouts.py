@@ -544,6 +544,17 @@ def test_offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch, with_the_confi
     assert len(hub.requests) == before
 
 
+def test_a_tokenizer_that_is_not_in_the_cache(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repository has one: nothing is said to be missing in it."""
+    small_bert(hub.root / "owner" / "bert")
+    open_checkpoint("owner/bert").fetch()
+    go_offline(monkeypatch)
+    with pytest.raises(CheckpointError, match=r"can't be reached, and its cache lacks .*vocab\.txt") as refused:
+        hs.open("owner/bert").trace("the cat")
+    assert "unset HF_HUB_OFFLINE" in str(refused.value.advice)
+    assert hs.open("owner/bert").trace(ids=[2, 5, 3]).tokens == ("#2", "#5", "#3")
+
+
 @pytest.mark.parametrize(
     "endpoint", ["http://127.0.0.1:{free}", "no-scheme", "http://[bad", "http://127.0.0.1:{free}x"]
 )

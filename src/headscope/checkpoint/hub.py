@@ -33,6 +33,7 @@ class Repository:
 
     Attributes:
         where: its id and its commit, joined by an @.
+        unreachable: the error of the request that failed, if the commit is the cache's.
     """
 
     def __init__(self, identity: str, revision: str | None) -> None:
@@ -44,7 +45,7 @@ class Repository:
         self.identity = identity
         self._sources: dict[str, Source | None] = {}
         self._paths: dict[str, Path | None] = {}
-        self._unreachable: NotFoundError | None = None
+        self.unreachable: NotFoundError | None = None
         try:
             commit = self._ask_commit(revision)
         except failures() as error:
@@ -53,7 +54,7 @@ class Repository:
             cached = next((path for name in names if (path := self._cached(name, revision)) is not None), None)
             if cached is None:
                 raise explained from None  # the chain is the client's own, and the message has its reason
-            commit, self._unreachable = cached.parent.name, explained
+            commit, self.unreachable = cached.parent.name, explained
         self.commit = commit
         self.where = f"{identity}@{commit}"
 
@@ -73,8 +74,8 @@ class Repository:
     def names(self) -> list[str]:
         from huggingface_hub import HfApi
 
-        if self._unreachable is not None:
-            raise self._unreachable
+        if self.unreachable is not None:
+            raise self.unreachable
         with self._explained():
             return sorted(HfApi(**IDENTITY).list_repo_files(self.identity, revision=self.commit))
 
@@ -84,7 +85,7 @@ class Repository:
     def fetch(self, name: str) -> Source:
         path = self._download(check_name(name))
         if path is None:
-            raise self._unreachable or NotFoundError(f"there is no {name}", where=self.where, advice="check the name")
+            raise self.unreachable or NotFoundError(f"there is no {name}", where=self.where, advice="check the name")
         self._sources[name] = source = LocalFile(path, name)
         return source
 
@@ -118,7 +119,7 @@ class Repository:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
 
-        if self._unreachable is not None:
+        if self.unreachable is not None:
             return None
         with self._explained():
             try:
@@ -131,7 +132,7 @@ class Repository:
     def _remote(self, name: str) -> Source | None:
         from huggingface_hub.errors import EntryNotFoundError
 
-        if self._unreachable is not None:
+        if self.unreachable is not None:
             return None
         with self._explained():
             try:

@@ -185,6 +185,9 @@ def _incomplete(
     named = "" if class_name is None else f" for its {class_name}"
     found = f"the checkpoint lacks the files of a tokenizer{named}: {lacking}"
     advice = f"put the model's tokenizer files beside its weights, or {BY_IDS}"
+    if isinstance(checkpoint, Checkpoint) and (unreachable := checkpoint._place.unreachable) is not None:
+        found = f"the hub can't be reached, and its cache lacks the files of a tokenizer{named}: {lacking}"
+        return CheckpointError(found, where=settings.where, advice=f"{unreachable.advice}; or {BY_IDS}")
     if isinstance(checkpoint, Checkpoint) and checkpoint.held:
         advice = f"open the model with its tokenizer: hs.open(model, tokenizer=tokenizer); or {BY_IDS}"
     useless = [name for name in there if name not in read]
