@@ -441,7 +441,7 @@ def test_pickles_over_ranges(hub: HubServer, zipped: bool) -> None:
     assert hub.served - before == expected.nbytes
 
 
-def test_shards_over_ranges(hub: HubServer) -> None:
+def test_shards_over_ranges(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = small(hub, "owner/shards")
     folder = hub.root / "owner" / "shards"
     (folder / "model.safetensors").unlink()
@@ -452,6 +452,8 @@ def test_shards_over_ranges(hub: HubServer) -> None:
     checkpoint = open_checkpoint("owner/shards")
     assert checkpoint.files == ("big.safetensors", "half.safetensors")
     np.testing.assert_array_equal(checkpoint.read("half"), tensors["half"], strict=True)
+    go_offline(monkeypatch)
+    assert "HF_HUB_OFFLINE" in refused("owner/shards")  # the index is in the cache, its shards are not
 
 
 def test_another_name_is_found_in_the_listing(hub: HubServer) -> None:
@@ -553,6 +555,15 @@ def test_a_tokenizer_that_is_not_in_the_cache(hub: HubServer, monkeypatch: pytes
         hs.open("owner/bert").trace("the cat")
     assert "unset HF_HUB_OFFLINE" in str(refused.value.advice)
     assert hs.open("owner/bert").trace(ids=[2, 5, 3]).tokens == ("#2", "#5", "#3")
+    with pytest.raises(NotFoundError, match="HF_HUB_OFFLINE"):
+        hs.open("-", tokenizer="owner/bert").tokenizer
+
+
+def test_a_tokenizer_is_borrowed_without_a_look_at_its_weights(hub: HubServer) -> None:
+    folder = small_bert(hub.root / "owner" / "words")
+    (folder / "model.safetensors").unlink()
+    assert hs.open("-", tokenizer="owner/words").tokenizer.encode("the cat").tokens[1:3] == ("the", "cat")
+    assert not [request for request in hub.requests if "safetensors" in request.path]
 
 
 @pytest.mark.parametrize(

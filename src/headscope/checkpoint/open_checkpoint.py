@@ -89,6 +89,8 @@ def _read_shards(place: FileTree, index_name: str) -> Weights:
 
     for file in dict.fromkeys(weight_map.values()):
         source = place.source(file)
+        if source is None and place.unreachable is not None:
+            raise place.unreachable
         if source is None:
             count = sum(named == file for named in weight_map.values())
             raise contradiction(
