@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from playwright.sync_api import Error
 
 import headscope as hs
 from by_hand import axis_of
@@ -72,12 +73,12 @@ def eventually(page: Page | Frame, condition: Callable[[], object], what: str) -
 
 
 def patiently(page: Page | Frame, check: Callable[[], None]) -> None:
-    """Repeat a check until it passes: numbers come from a worker, and after an act the old ones stand for a while."""
+    """Repeat a check until it passes: numbers come from a worker, and after an act the old ones stand for a while, or none."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
             return check()
-        except AssertionError:
+        except (AssertionError, Error):
             if time.monotonic() > end:
                 raise
         page.wait_for_timeout(20)
