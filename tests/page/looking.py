@@ -73,7 +73,7 @@ def eventually(page: Page | Frame, condition: Callable[[], object], what: str) -
 
 
 def patiently(page: Page | Frame, check: Callable[[], None]) -> None:
-    """Repeat a check until it passes: numbers come from a worker, and after an act the old ones stand for a while, or none."""
+    """Repeat a check until it passes: numbers come from a worker, and after an act the old ones stand, or none."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
