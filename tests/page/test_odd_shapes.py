@@ -60,8 +60,8 @@ def test_the_steps_count_the_keys_that_the_query_sees_and_add_up(watch: Watch, k
             patiently(page, partial(chain, page, scores[head, 7], other, layer.terms.cap is not None))
         told |= {"sink"} if layer.terms.sinks is not None else set()
     assert told == {"seen", "added", "cap", "sink"}
-    kept = weights[head, 7][~np.asarray(kinds.keys.special)]  # of the last of these layers
-    go(page, f"l={drawn}&h={head}&q=7&special=0")
+    kept = weights[head, 7][np.asarray(kinds.keys.segments) == 0]  # of the last of these layers
+    go(page, f"l={drawn}&h={head}&q=7&of=ba")
     until(page, f"document.querySelector('.looks').textContent.includes('entropy {nats(kept / kept.sum()):.2f} nats')")
 
 

@@ -189,14 +189,13 @@ function StrongestIn({ info }: { info: TraceInfo }) {
 function Looks({ most }: { most: number }) {
   const looked = lookedRow.value;
   const numbers = lookedNumbers.value ?? new Float32Array(0);
-  const hides = shown.value!.view.columns.members.length < doc.value!.info.keys.tokens.length;
   const keys = strongestKeys(numbers, state.mass.value).length;
   return (
     <>
       <h2 class="looks">
         {looked === null ? say("pick") : say("looks_at", { token: shown.value!.rows[looked]?.text ?? "" })}
         <small>
-          {numbers.length && !state.normed.value ? say("row_entropy", { n: number(rowEntropy(numbers, hides), 2) }) : ""}
+          {numbers.length && !state.normed.value ? say("row_entropy", { n: number(rowEntropy(numbers, shown.value!.partial), 2) }) : ""}
           {keys > 0 && <span class="cutline">{say(keys === 1 ? "cut_key" : "cut_keys", { n: count(keys), share: percent(state.mass.value) })}</span>}
         </small>
       </h2>

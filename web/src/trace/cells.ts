@@ -138,10 +138,10 @@ export function total(row: ArrayLike<number>): number {
   return sum;
 }
 
-/** Entropy of a row as the statistic has it: a sink's share is one more place; without the keys that are hidden, what is left is scaled to a sum of 1. */
-export function rowEntropy(row: Float32Array, hides: boolean): number {
+/** Entropy of a row as the statistic has it: a sink's share is one more place; the part that a filter leaves is scaled to a sum of 1. */
+export function rowEntropy(row: Float32Array, partial: boolean): number {
   const sum = total(row);
-  return hides && sum > 0 ? entropy(row) / sum + Math.log(sum) : entropy(row) + entropy([1 - sum]);
+  return partial && sum > 0 ? entropy(row) / sum + Math.log(sum) : entropy(row) + entropy([1 - sum]);
 }
 
 const FOUR = 4;
