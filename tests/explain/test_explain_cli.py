@@ -229,6 +229,7 @@ def test_classes_have_the_probabilities_of_transformers(classes: Made) -> None:
     [
         ({"problem_type": "multi_label_classification"}, "several", torch.sigmoid),
         ({"num_labels": 1}, "score", torch.sigmoid),
+        ({"num_labels": 1, "problem_type": "single_label_classification"}, "score", torch.sigmoid),
         ({"num_labels": 1, "problem_type": "regression"}, "regression", None),
         ({"problem_type": "single_label_classification"}, "sequence", lambda x: torch.softmax(x, -1)),
     ],
