@@ -21,7 +21,7 @@ SPM_NEEDED = "a sentencepiece model"
 
 
 class Known(NamedTuple):
-    """What is known of a tokenizer's class.
+    """A class of tokenizers, as transformers has it.
 
     Attributes:
         reader: of its files, where there is no tokenizer.json; empty if they don't tell enough.
