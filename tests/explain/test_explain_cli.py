@@ -24,6 +24,7 @@ from headscope.screens.explain_sheets import attribution_sheet, effects_sheet
 from headscope.screens.inked import heat_map, inked_text, signed_style
 from headscope.screens.labels import width
 from headscope.screens.terminal import Paper, lines_of, plain_text
+from making import change_json
 from naive_layers import MINILM
 from random_models import Made
 from small_bert import small_bert
@@ -241,6 +242,9 @@ def test_the_config_says_what_logits_mean(tmp_path: Path, config: dict[str, Any]
             assert [choice.share for choice in choices] == pytest.approx([shares[one.label] for one in choices])
         assert effects.base_aside == pytest.approx(shares[effects.target.label])
         assert f"{prediction.rows()[0]['probability']:.3f}" in screen
+    if kind == "score":  # files of older versions of transformers may say it
+        change_json(tmp_path / "config.json", problem_type="single_label_classification")
+        assert hs.open(str(tmp_path)).predict(TEXT).probabilities == pytest.approx(prediction.probabilities)
 
 
 def test_a_tagger_predicts_a_label_for_each_token(tagger: Made) -> None:

@@ -21,7 +21,7 @@ import headscope as hs
 from commands import answer, run
 from explain.tops import bi_encoder, readable
 from headscope.atlas.writes import check_writer
-from headscope.checkpoint.sentence import read_pooling
+from headscope.checkpoint.sentence import IDENTITY, read_pooling
 from headscope.errors import CheckpointError, HeadscopeError, InputError, NoteWarning, UnsupportedError
 from headscope.explain.propagation import hold
 from headscope.results.explained import Pooling
@@ -286,6 +286,26 @@ def test_prompts_lengths_and_dot_products(tmp_path: Path) -> None:
     change_json(folder / "config_sentence_transformers.json", similarity_fn_name="euclidean")
     with pytest.raises(UnsupportedError, match="similarity is 'euclidean'"):
         hs.match(folder, QUERY, DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("file", "fields"),
+    [
+        ("saved/config_sentence_transformers.json", {"activation_fn": IDENTITY}),
+        ("plain/config.json", {"sentence_transformers": {"activation_fn": IDENTITY}}),
+        ("plain/config.json", {"sbert_ce_default_activation_function": IDENTITY}),
+    ],
+)
+def test_a_rerankers_activation_stands_where_its_version_wrote_it(
+    tmp_path: Path, file: str, fields: dict[str, Any]
+) -> None:
+    saved(tmp_path, "cross")
+    change_json(tmp_path / file, **fields)
+    folder = (tmp_path / file).parent
+    result = hs.match(folder, QUERY, DOCUMENTS, check=False)
+    expected = their_scores(library().CrossEncoder(str(folder), device="cpu"), QUERY, DOCUMENTS)
+    np.testing.assert_allclose(result.returned, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(result.returned, result.scores)
 
 
 def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ MARKS = {"SpladePooling": "sparse", "MultiVectorMask": "late"}
 MEASURES = {"cosine": "cosine", "dot": "dot", "dot_score": "dot"}
 LATE = ("Transformer", "Dense", "MultiVectorMask", "Normalize")
 """Modules of late interaction."""
+OLD_ACTIVATION = "sbert_ce_default_activation_function"
 IDENTITY, SIGMOID = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation.Sigmoid"
 
 
@@ -224,13 +225,15 @@ def _measure(checkpoint: Checkpoint, default: str, known: Mapping[str, str]) -> 
 def activation_of(checkpoint: Checkpoint) -> str:
     """The function of a cross-encoder's logit: `sigmoid` or `identity`; by default sigmoid, as sentence-transformers.
 
+    Its versions before 5 and before 4 write the name into config.json, in two ways.
+
     Raises:
         UnsupportedError: another function.
     """
-    named = _settings(checkpoint).get("activation_fn")
-    older = checkpoint.config.get("sentence_transformers")
-    if named is None and isinstance(older, dict):
-        named = older.get("activation_fn")
+    nested, oldest = (checkpoint.config.get(name) for name in ("sentence_transformers", OLD_ACTIVATION))
+    older = nested.get("activation_fn") if isinstance(nested, dict) else None
+    stated = (_settings(checkpoint).get("activation_fn"), older, oldest)
+    named = next((name for name in stated if name is not None), None)
     if named in (None, SIGMOID):
         return "sigmoid"
     if named == IDENTITY:

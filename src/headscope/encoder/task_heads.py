@@ -79,12 +79,12 @@ class Tops:
         """The probabilities that a classifier's logits stand for; None for a regression, which has none.
 
         `problem_type` of the config decides. Of a classifier that states none, several logits are of classes that
-        exclude each other (softmax), and a single one is a score of its own (sigmoid).
+        exclude each other (softmax). A single one is a score of its own (sigmoid), as in transformers' pipeline.
         """
         problem = self.encoder.anatomy.config.get("problem_type")
         if problem == "regression":
             return None
-        if problem == "multi_label_classification" or (problem is None and logits.shape[-1] == 1):
+        if problem == "multi_label_classification" or logits.shape[-1] == 1:
             return sigmoid(logits.astype(np.float64))
         return softmax(logits)
 

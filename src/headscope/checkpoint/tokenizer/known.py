@@ -8,110 +8,89 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from headscope.checkpoint.json_text import brief
 from headscope.checkpoint.tokenizer.encoded import Layout, Pieces
 from headscope.checkpoint.tokenizer.tokenizer_config import AddedPiece, Settings
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 
-WORDPIECE = frozenset(
-    {
-        "BertTokenizer",
-        "ConvBertTokenizer",
-        "DistilBertTokenizer",
-        "ElectraTokenizer",
-        "LayoutLMTokenizer",
-        "LxmertTokenizer",
-        "MobileBertTokenizer",
-        "RetriBertTokenizer",
-        "SqueezeBertTokenizer",
-    }
-)
+TWO, ONE, BY_VERSION = "two", "one", "by version"
+RESIDUES, JAPANESE = "EsmTokenizer", "BertJapaneseTokenizer"
+SPM_NEEDED = "a sentencepiece model"
+
+
+class Known(NamedTuple):
+    """A class of tokenizers, as transformers has it.
+
+    Attributes:
+        reader: of its files, where there is no tokenizer.json; empty if they don't tell enough.
+        models: each model_type for which transformers uses it if no file names a class.
+        segments: of a pair: TWO; ONE if the class computes them without passing them to the model; BY_VERSION if it
+            passes them under transformers 4 and doesn't under transformers 5.
+        needs: what it needs beyond the files that headscope reads.
+    """
+
+    reader: str = ""
+    models: tuple[str, ...] = ()
+    segments: str = TWO
+    needs: str = ""
+
+
+CLASSES = {
+    "AlbertTokenizer": Known("SentencePiece", ("albert",), BY_VERSION),
+    "BartTokenizer": Known("byte-level BPE", segments=ONE),
+    "BarthezTokenizer": Known(needs=SPM_NEEDED),
+    "BertTokenizer": Known("WordPiece", ("bert", "ernie", "megatron-bert", "nomic_bert")),
+    "BertweetTokenizer": Known(needs="a tweet normalizer and its own BPE"),
+    "BigBirdTokenizer": Known(needs=SPM_NEEDED),
+    "CamembertTokenizer": Known(models=("camembert",), segments=ONE, needs=SPM_NEEDED),
+    "ConvBertTokenizer": Known("WordPiece", ("convbert",)),
+    "DebertaV2Tokenizer": Known("SentencePiece", ("deberta-v2",)),
+    "DistilBertTokenizer": Known("WordPiece", ("distilbert",), ONE),
+    "ElectraTokenizer": Known("WordPiece", ("electra",)),
+    "FlaubertTokenizer": Known(needs="a Moses tokenizer and its own BPE"),
+    "HerbertTokenizer": Known(needs="its own BPE, which marks the end of a word"),
+    JAPANESE: Known(segments=BY_VERSION),
+    "LayoutLMTokenizer": Known("WordPiece", ("layoutlm",)),
+    "LongformerTokenizer": Known("byte-level BPE", ("longformer",), ONE),
+    "LxmertTokenizer": Known("WordPiece", ("lxmert",)),
+    "MPNetTokenizer": Known(models=("mpnet",), segments=ONE, needs="its own template"),
+    "MobileBertTokenizer": Known("WordPiece", ("mobilebert",)),
+    "PhobertTokenizer": Known(needs="a Vietnamese word segmenter and its own BPE"),
+    "PreTrainedTokenizer": Known(segments=BY_VERSION),
+    "PreTrainedTokenizerFast": Known(segments=BY_VERSION),
+    "RemBertTokenizer": Known(segments=BY_VERSION, needs=SPM_NEEDED),
+    RESIDUES: Known(models=("esm",), segments=ONE),
+    "RetriBertTokenizer": Known("WordPiece"),
+    "RoFormerTokenizer": Known(models=("roformer",), segments=BY_VERSION, needs="a Chinese word segmenter"),
+    "RobertaTokenizer": Known("byte-level BPE", ("roberta", "roberta-prelayernorm"), ONE),
+    "SqueezeBertTokenizer": Known("WordPiece", ("squeezebert",)),
+    "TokenizersBackend": Known(segments=BY_VERSION),
+    "XLMRobertaTokenizer": Known(models=("xlm-roberta",), segments=ONE, needs=SPM_NEEDED),
+    "XLMTokenizer": Known(needs="a Moses tokenizer and its own BPE"),
+    "XLNetTokenizer": Known(needs=SPM_NEEDED),
+}
+"""RESIDUES matches every token of vocab.txt wherever it occurs, <cls> A <eos> B <eos>."""
+
+CLASS_OF_MODEL = {model: name for name, known in CLASSES.items() for model in known.models}
+
+
+def _read_by(reader: str) -> frozenset[str]:
+    return frozenset(name for name, known in CLASSES.items() if known.reader == reader)
+
+
+WORDPIECE = _read_by("WordPiece")
 """BERT's basic tokenizer and WordPiece over vocab.txt, [CLS] A [SEP] B [SEP]."""
 
-SENTENCEPIECE = frozenset({"AlbertTokenizer", "DebertaV2Tokenizer"})
+SENTENCEPIECE = _read_by("SentencePiece")
 """A SentencePiece unigram model, [CLS] A [SEP] B [SEP]."""
 
-RESIDUES = "EsmTokenizer"
-"""Every token of vocab.txt is matched wherever it occurs, <cls> A <eos> B <eos>."""
-
-BYTE_LEVEL = frozenset({"BartTokenizer", "LongformerTokenizer", "RobertaTokenizer"})
+BYTE_LEVEL = _read_by("byte-level BPE")
 """GPT-2's byte-level BPE over vocab.json and merges.txt, <s> A </s></s> B </s>."""
-
-JAPANESE = "BertJapaneseTokenizer"
-
-CLASS_OF_MODEL = {
-    "albert": "AlbertTokenizer",
-    "bert": "BertTokenizer",
-    "camembert": "CamembertTokenizer",
-    "convbert": "ConvBertTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "ElectraTokenizer",
-    "ernie": "BertTokenizer",
-    "esm": "EsmTokenizer",
-    "layoutlm": "LayoutLMTokenizer",
-    "longformer": "LongformerTokenizer",
-    "lxmert": "LxmertTokenizer",
-    "megatron-bert": "BertTokenizer",
-    "mobilebert": "MobileBertTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "nomic_bert": "BertTokenizer",
-    "roberta": "RobertaTokenizer",
-    "roformer": "RoFormerTokenizer",
-    "roberta-prelayernorm": "RobertaTokenizer",
-    "squeezebert": "SqueezeBertTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-}
-"""model_type -> the class that transformers uses if no file names one."""
-
-WITHOUT_SEGMENTS = frozenset(
-    {
-        "BartTokenizer",
-        "CamembertTokenizer",
-        "DistilBertTokenizer",
-        "EsmTokenizer",
-        "LongformerTokenizer",
-        "MPNetTokenizer",
-        "RobertaTokenizer",
-        "XLMRobertaTokenizer",
-    }
-)
-"""Tokenizers that compute the segments of a pair without passing them to the model."""
-
-BY_VERSION = frozenset(
-    {
-        "AlbertTokenizer",
-        "BertJapaneseTokenizer",
-        "PreTrainedTokenizer",
-        "PreTrainedTokenizerFast",
-        "RemBertTokenizer",
-        "RoFormerTokenizer",
-        "TokenizersBackend",
-    }
-)
-"""Tokenizers that pass segments to the model under transformers 4 and don't under transformers 5."""
 
 SEGMENTS = ("own", "one", "two")
 """The choices for segments of a pair: those that the tokenizer has, one for both texts, or two."""
-
-NEEDS = {
-    "BarthezTokenizer": "a sentencepiece model",
-    "BertweetTokenizer": "a tweet normalizer and its own BPE",
-    "BigBirdTokenizer": "a sentencepiece model",
-    "CamembertTokenizer": "a sentencepiece model",
-    "FlaubertTokenizer": "a Moses tokenizer and its own BPE",
-    "HerbertTokenizer": "its own BPE, which marks the end of a word",
-    "MPNetTokenizer": "its own template",
-    "PhobertTokenizer": "a Vietnamese word segmenter and its own BPE",
-    "RemBertTokenizer": "a sentencepiece model",
-    "RoFormerTokenizer": "a Chinese word segmenter",
-    "XLMRobertaTokenizer": "a sentencepiece model",
-    "XLMTokenizer": "a Moses tokenizer and its own BPE",
-    "XLNetTokenizer": "a sentencepiece model",
-}
-"""Tokenizer class -> what it needs beyond the files that headscope reads."""
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 
@@ -173,8 +152,9 @@ def reads_segments(settings: Settings, class_name: str | None, wanted: str = "ow
     names = settings.options.get("model_input_names")
     if isinstance(names, list):
         return "token_type_ids" in names, ""
-    if class_name not in BY_VERSION:
-        return class_name not in WITHOUT_SEGMENTS, ""
+    known = CLASSES.get(class_name or "", Known())
+    if known.segments != BY_VERSION:
+        return known.segments == TWO, ""
     saved = settings.model.get("transformers_version")
     stated = re.match(r"[0-9]{1,9}", saved) if isinstance(saved, str) else None
     newer = class_name == "TokenizersBackend" or "backend" in settings.options or int(stated[0] if stated else 4) > 4

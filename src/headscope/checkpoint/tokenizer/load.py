@@ -14,13 +14,14 @@ from headscope.checkpoint.tokenizer.face import Engine, Tokenizer
 from headscope.checkpoint.tokenizer.known import (
     BY_IDS,
     BYTE_LEVEL,
+    CLASSES,
     CONVERT,
     JAPANESE,
-    NEEDS,
     RESIDUES,
     SENTENCEPIECE,
     SENTENCEPIECE_FILES,
     WORDPIECE,
+    Known,
     Refused,
     effective_class,
     reads_segments,
@@ -160,7 +161,7 @@ def _open(
 
 def _lacking(settings: Settings, class_name: str, needs: str | None) -> UnsupportedError:
     """The error for a class that needs more than headscope has."""
-    needs = NEEDS.get(class_name) or needs or "steps that headscope doesn't have"
+    needs = CLASSES.get(class_name, Known()).needs or needs or "steps that headscope doesn't have"
     return UnsupportedError(
         f"the checkpoint's tokenizer is {class_name}, which needs {needs}",
         where=settings.where,
