@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import headscope as hs
 from headscope.checkpoint import open_checkpoint
-from headscope.errors import CheckpointError, HeadscopeError, NotFoundError, UnsupportedError
+from headscope.errors import CheckpointError, HeadscopeError, NoteWarning, NotFoundError, UnsupportedError
 from hub_server import HubServer, go_offline, serve
 from making import BERT_CONFIG, LARGE, bert_checkpoint, write_config, write_safetensors
 from random_models import DEBERTA_V3, FAMILIES, assert_same, ids, random_model, run
@@ -549,12 +549,19 @@ def test_offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch, with_the_confi
 def test_a_tokenizer_that_is_not_in_the_cache(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The repository has one: nothing is said to be missing in it."""
     small_bert(hub.root / "owner" / "bert")
+    small_bert(hub.root / "owner" / "other")
     open_checkpoint("owner/bert").fetch()
+    asked = hs.open("owner/other")
+    asked.checkpoint.fetch()
+    assert asked.pooling.mode == "mean"  # the cache keeps that there is no modules.json
     go_offline(monkeypatch)
+    assert hs.open("owner/other").pooling.mode == "mean"
     with pytest.raises(CheckpointError, match=r"can't be reached, and its cache lacks .*vocab\.txt") as refused:
         hs.open("owner/bert").trace("the cat")
     assert "unset HF_HUB_OFFLINE" in str(refused.value.advice)
     assert hs.open("owner/bert").trace(ids=[2, 5, 3]).tokens == ("#2", "#5", "#3")
+    with pytest.warns(NoteWarning, match="lacks modules.json of owner/bert.*: a text's vector is the mean"):
+        assert hs.open("owner/bert").pooling.mode == "mean"
     with pytest.raises(NotFoundError, match="HF_HUB_OFFLINE"):
         hs.open("-", tokenizer="owner/bert").tokenizer
 

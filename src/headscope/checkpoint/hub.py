@@ -71,6 +71,11 @@ class Repository:
                 self._paths[name] = cached if cached is not None else self._download(name)
         return self._paths[name]
 
+    def knows(self, name: str) -> bool:
+        from huggingface_hub import try_to_load_from_cache
+
+        return self.unreachable is None or try_to_load_from_cache(self.identity, name, revision=self.commit) is not None
+
     def names(self) -> list[str]:
         from huggingface_hub import HfApi
 

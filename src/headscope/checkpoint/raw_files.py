@@ -255,6 +255,9 @@ class FileTree(Protocol):
     def path(self, name: str) -> Path | None:
         """Return a file's path on this machine; None if there is none of that name."""
 
+    def knows(self, name: str) -> bool:
+        """Return False if the hub can't be reached, and its cache doesn't tell whether there is such a file."""
+
     def names(self) -> list[str]:
         """Return the names of all files, sorted; the names of folders, if they are listed, end in a slash."""
 
@@ -291,6 +294,9 @@ class Folder:
         except OSError as error:
             raise unreadable(path, error) from error
         return path
+
+    def knows(self, name: str) -> bool:
+        return True
 
     def names(self) -> list[str]:
         try:

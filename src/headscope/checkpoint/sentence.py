@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint.json_text import JsonError, brief, parse_object, shown
 from headscope.checkpoint.raw_files import is_plain, read_whole
-from headscope.errors import CheckpointError, UnsupportedError
+from headscope.errors import CheckpointError, UnsupportedError, warn
 from headscope.results.explained import Pooling
 from headscope.results.match_record import SIDES, Scoring
 
@@ -33,12 +33,17 @@ SPELLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "cls", "cls_token": "
 def read_pooling(checkpoint: Checkpoint) -> Pooling:
     """Return the pooling that a checkpoint specifies; without modules.json, sentence-transformers' default.
 
+    Warns (NoteWarning) if the hub can't be reached, and its cache doesn't tell whether there is a modules.json.
+
     Raises:
         CheckpointError: a file can't be read or contains invalid values.
         UnsupportedError: a mode other than mean or cls, several modes at once, or a module after the pooling.
     """
     rule = read_rule(checkpoint)
     if not rule.stated:
+        if not checkpoint._place.knows("modules.json"):
+            lacking = f"the hub can't be reached, and its cache lacks modules.json of {checkpoint.where}"
+            warn(f"{lacking}: a text's vector is {rule}")
         return rule
     kinds = modules_of(checkpoint) or []
     names = [name for name, _ in kinds]

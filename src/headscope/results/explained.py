@@ -164,7 +164,7 @@ class Pooling:
         ways = {"mean": "the mean over all tokens", "cls": "the first token's vector"}
         length = ", divided by its length" if self.normalized else ""
         width = "" if self.width is None else f", its first {self.width} numbers"
-        source = "as modules.json says" if self.stated else "the default: the checkpoint has no modules.json"
+        source = "as modules.json says" if self.stated else "the default: there is no modules.json"
         return f"{ways[self.mode]}{length}{width} ({source})"
 
 
