@@ -452,18 +452,14 @@ def test_the_page_is_the_same_each_time() -> None:
     assert typed_page(hs.open())[0] == typed_page(hs.open())[0]
 
 
+GOLD = "Gold is a soft metal. It doesn't rust, so its price never fell."
+
+
 @pytest.mark.parametrize(
     ("name", "text", "pair"),
     [
         ("-", "The tired dog sat down because it was old, and the horse ran.", None),
-        pytest.param(
-            *(
-                str(MINILM),
-                "Which metal does not rust?",
-                "Gold is a soft metal. It doesn't rust, so its price never fell.",
-            ),
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(str(MINILM), "Which metal does not rust?", GOLD, marks=pytest.mark.slow),
     ],
 )
 def test_findings_of_typed_text(
