@@ -213,17 +213,14 @@ def run(names: list[str], indices: range, seed: int, jobs: int, keep: Path | Non
         if results[name].mutations == len(indices):
             print(name, results[name], file=sys.stderr, flush=True)
 
-    if jobs == 1:
-        try:
-            _start(worker=False)
-            for name, part in chunks:
-                done(name, fuzz(name, part, seed, keep))
-        except KeyboardInterrupt:
-            return results, True
-        return results, False
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (True,))
     waiting: dict[Future[Counts], tuple[str, range]] = {}
     try:
+        if jobs == 1:
+            _start(worker=False)
+            for name, part in chunks:
+                done(name, fuzz(name, part, seed, keep))
+            return results, False
         waiting = {pool.submit(fuzz, name, part, seed, keep): (name, part) for name, part in chunks}
         for future in as_completed(waiting):
             name, part = waiting[future]

@@ -40,11 +40,8 @@ def entry(dtype: str, shape: str, start: int, stop: int) -> str:
 
 def two(first: tuple[int, int], second: tuple[int, int], size: int) -> Make:
     """Tensors a and b of bytes with these spans, in a file with this much data."""
-    spans = {
-        name: entry('"U8"', f"[{stop - start}]", start, stop)
-        for name, (start, stop) in zip("ab", (first, second), strict=True)
-    }
-    return header("{" + ",".join(f'"{name}":{value}' for name, value in spans.items()) + "}", bytes(size))
+    a, b = (entry('"U8"', f"[{stop - start}]", start, stop) for start, stop in (first, second))
+    return header(f'{{"a":{a},"b":{b}}}', bytes(size))
 
 
 def shards(weight_map: object, *, index: str | None = None, held: dict[str, list[str]] | None = None) -> Make:
@@ -117,8 +114,7 @@ INDEXES: dict[str, Make] = {
     "tensor not in the index": shards({"a": "1.safetensors"}, held={"1.safetensors": ["a", "b"]}),
     "tensor in another shard": shards({"a": "2.safetensors", "b": "1.safetensors"}),
     "tensor in two shards": shards(
-        {"a": "1.safetensors", "b": "2.safetensors"},
-        held={"1.safetensors": ["a"], "2.safetensors": ["b", "a"]},
+        {"a": "1.safetensors", "b": "2.safetensors"}, held={"1.safetensors": ["a"], "2.safetensors": ["b", "a"]}
     ),
     "shard above": shards({"a": "../1.safetensors"}),
     "shard absolute": shards({"a": "/etc/passwd"}),
@@ -273,6 +269,10 @@ UNSAFE: dict[str, Make] = {
     "legacy, runs a command among keys": binary(legacy(state(tensor()), LEGACY_DATA, keys=b"\x80\x02" + RUN + b".")),
 }
 
+CONJUGATED = b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st"
+CONJUGATED = b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st"
+CONJUGATED = b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st"
+CONJUGATED = b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st"
 PICKLES: dict[str, Make] = {
     "empty": code(b""),
     "cut": code(state(tensor())[:40]),
@@ -314,14 +314,7 @@ PICKLES: dict[str, Make] = {
     "shape overflows": code(state(tensor((2**62, 2**62, 0), (1, 1, 1)))),
     "shape bomb": code(state(tensor((2,) * 9999, (0,) * 9999))),
     "one storage, two types": code(state(tensor(), tensor(held=storage(kind="torch\nIntStorage")))),
-    "conjugated": code(
-        state(
-            called(
-                "torch._utils._rebuild_tensor_v2",
-                b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st",
-            )
-        )
-    ),
+    "conjugated": code(state(called("torch._utils._rebuild_tensor_v2", CONJUGATED))),
 }
 
 ARCHIVES: dict[str, Make] = {

@@ -26,7 +26,6 @@ from attacks.hostile import (
     LEGACY_DATA,
     PICKLES,
     UNSAFE,
-    Make,
     archive,
     legacy,
     shards,
@@ -156,8 +155,8 @@ def read_sentence(folder: Path) -> None:
 
 
 def read_index(folder: Path) -> None:
-    weights = read_weights(Folder(folder), "model.safetensors.index.json")
-    assert set(weights.tensors) <= {"a", "b"}
+    _, tensors = read_weights(Folder(folder), "model.safetensors.index.json")
+    assert set(tensors) <= {"a", "b"}
 
 
 def read_config(folder: Path) -> None:
@@ -188,14 +187,14 @@ def read_tokenizer(folder: Path) -> None:
     tokenizer = load_tokenizer(TokenizerFolder(folder, config))
     tokenizer.mask_token, tokenizer.mask_id, tokenizer.pad_id, tokenizer.size, tokenizer.notes
     tokenizer.id("cat")
-    with suppress(HeadscopeError):
-        tokenizer.token(1)
-    with suppress(HeadscopeError):
-        tokenizer.encode_ids([2, 5, 3])
-    with suppress(HeadscopeError):
-        tokenizer.encode_words(["The", "##ed", "Ġcat"])
-    with suppress(HeadscopeError):
-        tokenizer.encode("Unaffable é 猫 [MASK]\0", "the mat</s>", max_length=9)
+    for use in (
+        lambda: tokenizer.token(1),
+        lambda: tokenizer.encode_ids([2, 5, 3]),
+        lambda: tokenizer.encode_words(["The", "##ed", "Ġcat"]),
+        lambda: tokenizer.encode("Unaffable é 猫 [MASK]\0", "the mat</s>", max_length=9),
+    ):
+        with suppress(HeadscopeError):
+            use()
     tokenizer.encode("The cat sat, tired.")
 
 
@@ -203,11 +202,10 @@ def read_trace(folder: Path) -> None:
     """A trace and what is computed from it."""
     trace = hs.load(folder / "t.safetensors")
     repr(trace)
-    for layer in trace.numbers:
-        for head in trace.head_numbers(layer):
-            with np.errstate(all="ignore"):
-                assert trace[layer, head].weights[:2].shape == (min(2, len(trace)), len(trace.keys))
     with np.errstate(all="ignore"):
+        for layer in trace.numbers:
+            for head in trace.head_numbers(layer):
+                assert trace[layer, head].weights[:2].shape == (min(2, len(trace)), len(trace.keys))
         draw(overview_sheet(trace))
         page_file(trace)
     trace.save(folder / "again.safetensors")
@@ -224,14 +222,9 @@ def read_survey(folder: Path) -> None:
     assert survey.similarity.shape == (6, 6)
 
 
-def survey_files(name: str) -> Callable[[Path], list[bytes]]:
-    """A file of a finished survey, the others of which are whole."""
-
-    def prepare(folder: Path) -> list[bytes]:
-        finished(folder / "survey", layers=2, heads=3, windows=4)
-        return [(folder / "survey" / name).read_bytes()]
-
-    return prepare
+def survey_files(folder: Path) -> list[bytes]:
+    """The manifest of a finished survey, the other files of which are whole."""
+    return [(finished(folder / "survey", layers=2, heads=3, windows=4) / "manifest.json").read_bytes()]
 
 
 def safetensors_files(_: Path) -> list[bytes]:
@@ -245,10 +238,8 @@ def safetensors_files(_: Path) -> list[bytes]:
 
 
 def zip_files(folder: Path) -> list[bytes]:
-    several = state(
-        tensor(), tensor((2, 2), (2, 1)), tensor((2, 2), (1, 2)), tensor((), (), 3), tensor((3, 2), (0, 1), 2)
-    )
-    whole = [GOOD, archive(several)]
+    views = (tensor((2, 2), (2, 1)), tensor((2, 2), (1, 2)), tensor((), (), 3), tensor((3, 2), (0, 1), 2))
+    whole = [GOOD, archive(state(tensor(), *views))]
     return whole + [data for data in _made(folder, {**UNSAFE, **PICKLES, **ARCHIVES}) if _is_archive(data)]
 
 
@@ -258,7 +249,7 @@ def legacy_files(folder: Path) -> list[bytes]:
     return whole + [data for data in _made(folder, {**UNSAFE, **ARCHIVES}) if data.startswith(b"\x80")]
 
 
-def _made(folder: Path, attacks: dict[str, Make]) -> list[bytes]:
+def _made(folder: Path, attacks: dict[str, Callable[[Path], Any]]) -> list[bytes]:
     """The files that the makers of hostile checkpoints make, the smaller ones."""
     files = []
     for make in attacks.values():
@@ -335,48 +326,33 @@ def settings_files(folder: Path) -> list[bytes]:
     """tokenizer_config.json beside a vocab.txt: what it says of special and added tokens, and of Japanese."""
     _write_config(folder)
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
-    token = {"content": "[CLS]", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    token: dict[str, Any] = {
+        "content": "[CLS]",
+        "lstrip": False,
+        "normalized": False,
+        "rstrip": False,
+        "single_word": False,
+    }
     mecab = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
-    settings: list[Any] = [
-        {
-            "do_lower_case": True,
-            "strip_accents": None,
-            "tokenizer_class": "BertTokenizer",
-            "cls_token": "[CLS]",
-            "mask_token": token,
-            "model_max_length": 512,
-            "additional_special_tokens": ["<x>"],
-            "truncation_side": "right",
-            "model_input_names": ["input_ids"],
-            "added_tokens_decoder": {"25": {**token, "content": "<x>", "special": True}},
-        },
-        {
-            **mecab,
-            "subword_tokenizer_type": "wordpiece",
-            "do_lower_case": True,
-            "do_word_tokenize": False,
-            "never_split": ["cat"],
-            "mecab_kwargs": {"mecab_dic": "ipadic"},
-        },
-        {
-            **mecab,
-            "subword_tokenizer_type": "character",
-            "mecab_kwargs": {"mecab_dic": "unidic_lite", "mecab_option": "", "normalize_text": True},
-        },
-    ]
-    return [json.dumps(value).encode() for value in settings]
+    plain = {"do_lower_case": True, "strip_accents": None, "tokenizer_class": "BertTokenizer", "cls_token": "[CLS]"}
+    plain |= {"mask_token": token, "model_max_length": 512, "additional_special_tokens": ["<x>"]}
+    plain |= {"truncation_side": "right", "model_input_names": ["input_ids"]}
+    plain |= {"added_tokens_decoder": {"25": {**token, "content": "<x>", "special": True}}}
+    words = {**mecab, "subword_tokenizer_type": "wordpiece", "do_lower_case": True, "do_word_tokenize": False}
+    words |= {"never_split": ["cat"], "mecab_kwargs": {"mecab_dic": "ipadic"}}
+    dictionary = {"mecab_dic": "unidic_lite", "mecab_option": "", "normalize_text": True}
+    characters = {**mecab, "subword_tokenizer_type": "character", "mecab_kwargs": dictionary}
+    return [json.dumps(value).encode() for value in (plain, words, characters)]
 
 
 def trace_files(folder: Path) -> list[bytes]:
     with TemporaryDirectory(dir=folder) as inner:
-        model = hs.open(small_bert(Path(inner)))
-        files = []
-        for text, pair, dtype in (("the cat sat", None, "fp32"), ("the cat", "she took", "fp16")):
-            path = model.trace(text, pair, ablate={(0, 1)}).save(Path(inner) / "t.safetensors", dtype=dtype)
-            files.append(path.read_bytes())
-        trace = model.trace("the cat sat")
-        files.append(with_terms(trace).save(Path(inner) / "t.safetensors").read_bytes())
-    return files
+        model, path = hs.open(small_bert(Path(inner))), Path(inner) / "t.safetensors"
+        files = [
+            model.trace(text, pair, ablate={(0, 1)}).save(path, dtype=dtype).read_bytes()
+            for text, pair, dtype in (("the cat sat", None, "fp32"), ("the cat", "she took", "fp16"))
+        ]
+        return [*files, with_terms(model.trace("the cat sat")).save(path).read_bytes()]
 
 
 def with_terms(trace: hs.Trace) -> hs.Trace:
@@ -385,18 +361,10 @@ def with_terms(trace: hs.Trace) -> hs.Trace:
     layers = []
     for record in trace.layers:
         (heads, size, d_head), count = record.q.shape, 3
-        tables = {
-            "by_distance": (heads, count),
-            "by_key": (heads, size),
-            "relative_keys": (heads, count, d_head),
-            "relative_queries": (heads, count, d_head),
-            "sinks": (heads,),
-        }
-        terms = Terms(
-            buckets=np.arange(2 * size - 1, dtype=np.int32) % count,
-            cap=5.0,
-            **{name: generator.normal(size=shape).astype(np.float32) for name, shape in tables.items()},  # type: ignore[arg-type]
-        )
+        tables: dict[str, tuple[int, ...]] = {"by_distance": (heads, count), "by_key": (heads, size)}
+        tables |= dict.fromkeys(("relative_keys", "relative_queries"), (heads, count, d_head)) | {"sinks": (heads,)}
+        drawn: Any = {name: generator.normal(size=shape).astype(np.float32) for name, shape in tables.items()}
+        terms = Terms(buckets=np.arange(2 * size - 1, dtype=np.int32) % count, cap=5.0, **drawn)
         layers.append(replace(record, terms=terms, lse=None))
     return trace.replaced(layers=layers)
 
@@ -414,12 +382,6 @@ READERS: dict[str, Reader] = {
     "spm.model": Reader(sentencepiece_files, (ways.mutate_bytes,), in_file("spm.model", read_tokenizer)),
     "tokenizer_config.json": Reader(settings_files, BYTES_AND_JSON, in_file("tokenizer_config.json", read_tokenizer)),
     "modules.json": Reader(modules_files, BYTES_AND_JSON, in_file("modules.json", read_sentence)),
-    "trace": Reader(
-        trace_files,
-        (ways.mutate_bytes, ways.mutate_header),
-        in_file("t.safetensors", read_trace),
-    ),
-    "survey manifest": Reader(
-        survey_files("manifest.json"), BYTES_AND_JSON, in_file("survey/manifest.json", read_survey)
-    ),
+    "trace": Reader(trace_files, (ways.mutate_bytes, ways.mutate_header), in_file("t.safetensors", read_trace)),
+    "survey manifest": Reader(survey_files, BYTES_AND_JSON, in_file("survey/manifest.json", read_survey)),
 }

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +88,9 @@ def test_any_value_of_any_field_of_a_config(tmp_path: Path, value: Any, part: in
 
 MECAB = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"}
 EPSILON: tuple[dict[str, Any], type[HeadscopeError], str] = ({"layer_norm_eps": 1e308}, ConfigError, "layer_norm_eps")
+LONG = {"never_split": [{"a": "x" * 9000}], "mecab_kwargs": "x" * 9000, "do_lower_case": ["x" * 9000]}
 SETTINGS: list[tuple[dict[str, Any], type[HeadscopeError], str | None]] = [
-    *(
-        ({**MECAB, option: value}, HeadscopeError, option)
-        for option, value in (
-            ("never_split", [{"a": "x" * 9000}]),
-            ("mecab_kwargs", "x" * 9000),
-            ("do_lower_case", ["x" * 9000]),
-        )
-    ),
+    *(({**MECAB, option: value}, HeadscopeError, option) for option, value in LONG.items()),
     *(
         ({**MECAB, "mecab_kwargs": {"mecab_dic": dictionary}}, UnsupportedError, "mecab_dic is")
         for dictionary in (["ipadic"], {"a": 1}, 5, "other")
@@ -267,9 +262,6 @@ def test_the_project_loads_nothing_that_may_ask() -> None:
 # The fuzz run itself.
 
 
-COMMAND = [sys.executable, str(Path(__file__).parent / "fuzz.py")]
-
-
 @pytest.fixture(scope="module")
 def watched() -> Iterator[None]:
     """This process watches for code that is run, and has no memory for a file that asks for gigabytes."""
@@ -314,14 +306,15 @@ def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.Monk
 def test_the_command_prints_a_row_for_each_reader() -> None:
     names = ["safetensors", "index"]
     options = [text for name in names for text in ("--reader", name)]
-    done = subprocess.run([*COMMAND, "--mutations", "3", "--jobs", "1", *options], capture_output=True, text=True)
+    command = [sys.executable, str(Path(__file__).parent / "fuzz.py"), "--mutations", "3", "--jobs", "1", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("│") for line in done.stdout.splitlines() if line.count("│") == 7]
     assert {row[1].strip(): row[2].strip() for row in rows} == dict.fromkeys(names, "3")
 
 
 def test_the_documentation_names_every_reader() -> None:
-    text = (Path(__file__).parent.parent.parent / "docs" / "trust.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "docs" / "trust.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\S[^|]*) \| [\d,]+ \| [\d,]+ \| [\d,]+ \| 0 \| 0 \|$", text, re.MULTILINE)
     assert sorted(rows) == sorted(readers.READERS)
     assert f"({len(rows)} readers)" in text
@@ -355,11 +348,8 @@ def test_what_a_run_finds_is_counted_and_kept(tmp_path: Path, monkeypatch: pytes
 def test_any_good_header_is_read(tensors: list[tuple[str, list[int]]]) -> None:
     reached, header = 0, {}
     for index, (dtype, shape) in enumerate(tensors):
-        count = 1
-        for length in shape:
-            count *= length
-        if count * DTYPES[dtype].bits % 8 == 0:
-            size = count * DTYPES[dtype].bits // 8
+        size, left = divmod(prod(shape) * DTYPES[dtype].bits, 8)
+        if not left:
             header[f"{index}"] = {"dtype": dtype, "shape": shape, "data_offsets": [reached, reached + size]}
             reached += size
     text = json.dumps(header).encode()
@@ -369,23 +359,12 @@ def test_any_good_header_is_read(tensors: list[tuple[str, list[int]]]) -> None:
     }
 
 
-opcodes = st.sampled_from(
-    [bytes([code]) for code in b"(0129]}).)tueadsbRQNKMJXqrhjc" + b"\x80\x81\x85\x86\x87\x88\x89"]
-)
-pieces = st.sampled_from(
-    [
-        storage(),
-        tensor(),
-        tensor((2, 2), (2, 1)),
-        b"ccollections\nOrderedDict\n",
-        b"cos\nsystem\n",
-        b"}(X\1\0\0\0x",
-        b"K\1",
-    ]
-)
+OPCODES = [bytes([code]) for code in b"(0129]}).)tueadsbRQNKMJXqrhjc" + b"\x80\x81\x85\x86\x87\x88\x89"]
+PIECES = [storage(), tensor(), tensor((2, 2), (2, 1)), b"ccollections\nOrderedDict\n", b"cos\nsystem\n"]
+PIECES += [b"}(X\1\0\0\0x", b"K\1"]
 
 
-@given(st.lists(opcodes | pieces | st.binary(max_size=3), max_size=40).map(b"".join))
+@given(st.lists(st.sampled_from(OPCODES) | st.sampled_from(PIECES) | st.binary(max_size=3), max_size=40).map(b"".join))
 def test_any_opcodes(data: bytes) -> None:
     with suppress(HeadscopeError):
         readers.read_pickle(legacy(b"\x80\x02" + data + b".", LEGACY_DATA), Path())

@@ -80,10 +80,8 @@ def test_probabilities_and_cosines_go_with_the_numbers(model: hs.Model) -> None:
     assert result.aside[1, 2] == pytest.approx(np.exp(row[result.target.index]) / np.exp(row).sum(), abs=LIMIT)
     vector = model.effects(TEXT, ("embedding",))
     assert (vector.base, vector.base_aside) == (pytest.approx(1), pytest.approx(1))
-    a, b = (
-        trace.outputs["last_hidden_state"].array.astype(float).mean(0)
-        for trace in (model.trace(TEXT), model.trace(TEXT, ablate={(1, 2)}))
-    )
+    passes = model.trace(TEXT), model.trace(TEXT, ablate={(1, 2)})
+    a, b = (trace.outputs["last_hidden_state"].array.astype(float).mean(0) for trace in passes)
     assert vector.aside[1, 2] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=LIMIT)
 
 
@@ -129,14 +127,8 @@ def test_the_products_of_all_heads_are_those_of_70_or_78_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Any, most: int
 ) -> None:
     """BERT-base at 128 tokens, an eighth as large in every direction: 16 tokens, d_model 96, 12 x 12 heads."""
-    sizes = {
-        "hidden_size": 96,
-        "intermediate_size": 384,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "vocab_size": 30522 // 8,
-    }
-    readable(tmp_path, "Bert", "ForMaskedLM", **sizes)
+    sizes = {"hidden_size": 96, "intermediate_size": 384, "num_hidden_layers": 12, "num_attention_heads": 12}
+    readable(tmp_path, "Bert", "ForMaskedLM", **sizes, vocab_size=30522 // 8)
     model = hs.open(tmp_path)
     read = Encoder.read
     monkeypatch.setattr(Encoder, "read", lambda *given: read(*given).view(Counted))
@@ -165,12 +157,8 @@ def test_over_texts(model: hs.Model) -> None:
     half = 4.303 * each.std(0, ddof=1) / np.sqrt(3)
     assert np.max(result) == result.array.max()  # no attribute of the record has the name of a method of arrays
     assert result.mean() == result.array.mean()
-    for values, expected in (
-        (result, each.mean(0)),
-        (result.low, each.mean(0) - half),
-        (result.high, each.mean(0) + half),
-    ):
-        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-5)
+    for values, apart in ((result, 0), (result.low, -half), (result.high, half)):
+        np.testing.assert_allclose(values, each.mean(0) + apart, rtol=0, atol=1e-5)
     assert result.strongest(1)[0] == np.unravel_index(np.abs(result).argmax(), (3, 4))
     alone = model.effects([TEXT])
     assert np.isnan(alone.low).all()
@@ -256,8 +244,7 @@ def test_a_rerankers_score(tmp_path: Path) -> None:
 def test_the_default_word_is_no_punctuation_and_no_continuation(tmp_path: Path) -> None:
     checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
     with torch.no_grad():
-        for at, token in enumerate(("[SEP]", ".", "##ed", "!", "mat")):
-            index = {"[SEP]": 3, ".": 10, "##ed": 19, "!": 23, "mat": 9}[token]
+        for at, index in enumerate((3, 10, 19, 23, 9)):  # [SEP], ".", "##ed", "!", "mat"
             checkpoint.module.cls.predictions.bias[index] += 100 - at
     checkpoint.module.save_pretrained(tmp_path)
     target = hs.open(tmp_path).effects(TEXT).target
@@ -284,15 +271,8 @@ def test_answers_compute_as_their_arrays() -> None:
 def test_layers_arrive_from_the_last_to_the_first(model: hs.Model) -> None:
     arrived: dict[int, np.ndarray] = {}
     steps: list[tuple[int, int]] = []
-    trace = model.trace(TEXT)
-    (result,) = effects_of(
-        model,
-        [of_trace(trace)],
-        None,
-        [None],
-        progress=lambda done, all_: steps.append((done, all_)),
-        layer_read=lambda layer, change: arrived.update({layer: change}),
-    )
+    told: Any = {"progress": lambda done, of: steps.append((done, of)), "layer_read": arrived.__setitem__}
+    (result,) = effects_of(model, [of_trace(model.trace(TEXT))], None, [None], **told)
     assert (list(arrived), steps) == ([2, 1, 0], [(0, 3), (1, 3), (2, 3), (3, 3)])
     np.testing.assert_array_equal(np.stack([arrived[layer] for layer in range(3)]), result.change)
     np.testing.assert_allclose(result.change, model.effects(TEXT).change, rtol=0, atol=1e-5)
@@ -304,9 +284,7 @@ OTHERS = ("the dog [MASK] off the hat and sat down !", "the cat took off her hat
 
 def sets(source: Base) -> list[frozenset[Edit]]:
     """Each way alone, in the first and the last layer, and sets of several ways in several layers."""
-    options: dict[str, dict[str, Any]] = {
-        "zero": {}, "mean": {}, "patch": {"source": source}, "edge": {"edge": (3, 2)},
-    }  # fmt: skip
+    options: dict[str, Any] = {"zero": {}, "mean": {}, "patch": {"source": source}, "edge": {"edge": (3, 2)}}
     alone = [frozenset({Edit(layer, 1, way, **given)}) for way, given in options.items() for layer in (0, 2)]
     first = Edit(0, 3, "mean")
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 
 import headscope as hs
 from by_hand import Projection, axis_of
+from explain.tops import captured_trace
 from headscope.errors import InputError
-from headscope.explain import finding_measures
 from headscope.explain import findings as findings_module
 from headscope.explain.finding_measures import surprise
 from headscope.explain.findings import LEAST_SURPRISE, MOST_OF_A_KIND, findings, ranked
@@ -264,12 +265,10 @@ class Writes(Projection):
 
 def test_what_heads_write() -> None:
     p = np.concatenate([resting(0), uniform(2)])
-    trace = planted(p)
     v = np.random.default_rng(0).normal(size=(3, len(WORDS), 4)).astype(np.float32)
     v[:, 0] *= 0.01
-    record = trace.layers[0]
-    trace = trace.replaced(layers=[LayerRecord(record.q, record.k, v, None, 1.0)], source=Writes(3))
-    found = kinds(trace)
+    trace = planted(p)
+    found = kinds(trace.replaced(layers=[replace(trace.layers[0], v=v)], source=Writes(3)))
     lengths = np.linalg.norm(v, axis=-1)
     written = p[0] * lengths[0]
     (rests,) = found["sink"]
@@ -283,9 +282,8 @@ def test_what_heads_write() -> None:
 
 def test_nothing_is_said_where_there_is_nothing_to_say(tmp_path: Path) -> None:
     assert planted(uniform(4), uniform(4)).findings() == ()
-    assert planted(uniform(2, 3), tokens=["[CLS]", "house", "[SEP]"]).findings() == ()
-    sharp = np.eye(3)[None]
-    assert planted(sharp, tokens=["[CLS]", "house", "[SEP]"]).findings() == ()
+    for weights in (uniform(2, 3), np.eye(3)[None]):
+        assert planted(weights, tokens=["[CLS]", "house", "[SEP]"]).findings() == ()
     checkpoint = made(tmp_path, "Bert")
     module = random_model("Bert")
     with torch.no_grad():
@@ -336,25 +334,19 @@ def test_a_real_model_against_transformers() -> None:
 def test_a_captured_model_says_the_same_as_an_opened_one(tmp_path: Path) -> None:
     checkpoint = made(tmp_path, "Bert")
     text = ids(16)
-    with hs.capture(checkpoint.module) as captured:
-        checkpoint.module(input_ids=torch.tensor([text]))
-    opened = hs.open(tmp_path).trace(ids=text)
-    for one, other in zip(captured.trace.findings(), opened.findings(), strict=False):
+    live, opened = captured_trace(checkpoint.module, text), hs.open(tmp_path).trace(ids=text)
+    for one, other in zip(live.findings(), opened.findings(), strict=False):
         assert one.kind == other.kind
         assert one.surprise == pytest.approx(other.surprise, abs=1e-3)
-    keyed = random_model("Bert", is_decoder=True)
-    with hs.capture(keyed) as captured:
-        keyed(input_ids=torch.tensor([text]))
-    assert all(one.kind in {*FINDINGS, "sink"} for one in captured.trace.findings())
+    causal = captured_trace(random_model("Bert", is_decoder=True), text)
+    assert all(one.kind in {*FINDINGS, "sink"} for one in causal.findings())
 
 
 def test_small_blocks_give_the_same_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.explain import residual
-
     trace = hs.open().trace(TEXT)
     whole = [one.as_dict() for one in trace.findings()]
-    monkeypatch.setattr(residual, "TILE_CELLS", 1)
-    monkeypatch.setattr(finding_measures, "TILE_CELLS", 1)
+    for name in ("residual", "finding_measures"):
+        monkeypatch.setattr(f"headscope.explain.{name}.TILE_CELLS", 1)
     again = [one.as_dict() for one in trace.findings()]
     assert [one["sentence"] for one in again] == [one["sentence"] for one in whole]
     for one, other in zip(whole, again, strict=True):
@@ -391,13 +383,8 @@ def test_cross_attention_has_neither_neighbours_nor_links() -> None:
     p = np.random.default_rng(0).dirichlet([0.05] * len(WORDS), size=(3, 5))
     q = np.log(np.maximum(p, 1e-12)).astype(np.float32)
     k = np.broadcast_to(np.eye(len(WORDS), dtype=np.float32), (3, len(WORDS), len(WORDS))).copy()
-    trace = Trace(
-        model="crossed",
-        queries=axis_of(["some", "other", "words", "stand", "here"]),
-        keys=axis_of(WORDS),
-        layers=[LayerRecord(q, k, None, None, 1.0)],
-        outputs={},
-    )
+    layers, five = [LayerRecord(q, k, None, None, 1.0)], ["some", "other", "words", "stand", "here"]
+    trace = Trace(model="crossed", queries=axis_of(five), keys=axis_of(WORDS), layers=layers, outputs={})
     assert {one.kind for one in findings(trace)} <= {"sink", "alike"}
 
 
@@ -405,13 +392,8 @@ def test_memory_grows_with_the_text_and_not_with_its_square() -> None:
     generator = np.random.default_rng(0)
     tokens = [f"word{at}" for at in range(3000)]
     q, k, v = (generator.normal(size=(2, 3000, 4)).astype(np.float32) for _ in range(3))
-    trace = Trace(
-        model="long",
-        queries=words_of(tokens),
-        layers=[LayerRecord(q, k, v, None, 0.5), LayerRecord(k, q, v, None, 0.5)],
-        outputs={},
-        source=Writes(3),
-    )
+    layers = [LayerRecord(q, k, v, None, 0.5), LayerRecord(k, q, v, None, 0.5)]
+    trace = Trace(model="long", queries=words_of(tokens), layers=layers, outputs={}, source=Writes(3))
     assert trace.layers[0].lse.shape == (2, 3000)
     with Peak() as peak:
         trace.findings()

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +15,11 @@ import torch
 import transformers
 
 import headscope as hs
+from explain.tops import captured_trace
 from headscope.errors import InputError, TraceError, UnsupportedError
+from headscope.explain import mixing
 from headscope.explain.mixing import KINDS
+from headscope.page.trace import page_file
 from headscope.results.explained import Followed
 from naive_layers import MINILM, PRE_NORM, NaiveLayer, minilm, naive_layers, run_layers
 from random_models import FAMILIES, ids, made, random_model
@@ -114,9 +116,7 @@ def test_silenced_heads_send_nothing(both: SimpleNamespace) -> None:
 def test_captured_models_give_what_opened_ones_give(both: SimpleNamespace, states: bool) -> None:
     name = next(stem for stem in FAMILIES if both.model.anatomy.base_class == f"{stem}Model")
     module = random_model(name)
-    with hs.capture(module) as captured:
-        module(input_ids=torch.tensor([both.ids]), output_hidden_states=states)
-    trace = captured.trace
+    trace = captured_trace(module, both.ids, hidden_states=states)
     for kind in ("Attn-W", "AttnRes-W", "Attn-N"):
         np.testing.assert_allclose(trace.mixing_ratio(kind).ratios, both.trace.mixing_ratio(kind).ratios, atol=1e-5)
     for kind in ("AttnRes-N", "AttnResLn-N"):
@@ -167,19 +167,16 @@ def test_heads_that_share_keys_and_values() -> None:
     config = transformers.LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
     torch.manual_seed(0)
     module = transformers.LlamaModel._from_config(config, attn_implementation="eager").eval()
-    given = {"input_ids": torch.tensor([ids(9)])}
     values: list[torch.Tensor] = []
     handles = [
         layer.self_attn.v_proj.register_forward_hook(lambda _, __, output: values.append(output.detach()))
         for layer in module.layers
     ]
     with torch.no_grad():
-        weights = module(**given, output_attentions=True).attentions
+        weights = module(torch.tensor([ids(9)]), output_attentions=True).attentions
     for handle in handles:
         handle.remove()
-    with hs.capture(module) as captured:
-        module(**given, output_hidden_states=True)
-    trace = captured.trace
+    trace = captured_trace(module, ids(9), hidden_states=True)
     for number, layer in enumerate(module.layers):
         v = values[number][0].reshape(9, 2, 8).transpose(0, 1).repeat_interleave(2, 0)
         dense, nothing = layer.self_attn.o_proj.requires_grad_(False), torch.zeros(9, 32)
@@ -199,14 +196,13 @@ def naive_rollout(layers: list[NaiveLayer], kind: str) -> np.ndarray:
     for layer in layers:
         mixing = layer.vectors(kind).norm(dim=-1)
         flow = mixing / mixing.sum(-1, keepdim=True) @ flow
-    found: np.ndarray = flow.detach().numpy()
-    return found
+    return np.asarray(flow.detach())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rollout_is_the_product_of_all_layers(either: SimpleNamespace, kind: str) -> None:
     expected = naive_rollout(either.layers, kind)
-    for token in (0, 4, -1):
+    for token in (0, 4 - len(either.trace)):  # counted from the end, too
         to = either.trace.rollout(to=token, kind=kind)
         assert (to.dims, to.labels) == (("tokens",), either.trace.tokens)
         np.testing.assert_allclose(to.array, expected[token], atol=2e-6)
@@ -233,36 +229,27 @@ def test_rollout_says_what_it_needs(either: SimpleNamespace) -> None:
         ({"layers": [1, 2]}, "it has the attention of layers 1, 2, not of every layer from 0 on"),
         ({"heads": [0]}, "only some heads were kept"),
     ):
-        with hs.capture(module, **kept) as captured:
-            module(input_ids=torch.tensor([ids(7)]))
         with pytest.raises(TraceError, match=message):
-            captured.trace.rollout(to=1)
+            captured_trace(module, ids(7), **kept).rollout(to=1)
 
 
 def test_a_causal_model_keeps_what_comes_later_out() -> None:
     module = random_model("Bert", is_decoder=True)
-    with hs.capture(module) as captured:
-        module(input_ids=torch.tensor([ids(9)]))
-    flow = captured.trace.rollout(to=4)
+    trace = captured_trace(module, ids(9))
+    flow = trace.rollout(to=4)
     assert flow.array[5:].max() == 0
     assert flow.array.sum() == pytest.approx(1, abs=1e-6)
-    assert captured.trace.mixing_ratio("Attn-N").ratios[:, 0] == pytest.approx(0, abs=1e-6)
+    assert trace.mixing_ratio("Attn-N").ratios[:, 0] == pytest.approx(0, abs=1e-6)
 
 
 def without_value(layer: NaiveLayer, key: int) -> torch.Tensor:
     """(S, d_model): the layer's output with token `key`'s value vector set to 0 in all heads."""
 
-    def zero(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
-        output = output.clone()
-        output[:, key] = 0
-        return output
-
-    handle = layer.value.register_forward_hook(zero)
-    try:
-        with torch.no_grad():
-            output = layer.module(layer.x[None])
-    finally:
-        handle.remove()
+    others = (torch.arange(len(layer.x)) != key)[:, None]
+    handle = layer.value.register_forward_hook(lambda _, __, output: output * others)
+    with torch.no_grad():
+        output = layer.module(layer.x[None])
+    handle.remove()
     found = output[0] if isinstance(output, tuple) else output
     return found[0] if found.dim() == 3 else found
 
@@ -281,19 +268,14 @@ def test_value_zeroing_is_the_layer_run_without_each_value(either: SimpleNamespa
 
 
 def test_value_zeroing_in_blocks_is_value_zeroing(either: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headscope.explain import mixing
-
     whole = either.trace.value_zeroing(1, 2).array
     monkeypatch.setattr(mixing, "BLOCK_KEYS", 3)
     np.testing.assert_allclose(either.trace.value_zeroing(1, 2).array, whole, rtol=1e-3, atol=1e-11)
 
 
 def test_value_zeroing_needs_the_whole_layer() -> None:
-    module = random_model("Bert")
-    with hs.capture(module) as captured:
-        module(input_ids=torch.tensor([ids(7)]))
     with pytest.raises(UnsupportedError, match="Of a live model only attention is known"):
-        captured.trace.value_zeroing(0, 1)
+        captured_trace(random_model("Bert"), ids(7)).value_zeroing(0, 1)
 
 
 # Norms before the sums.
@@ -321,17 +303,11 @@ def test_norms_before_the_sums(name: str, tmp_path: Path) -> None:
             shares, kept = naive_shares(layer)
             np.testing.assert_allclose(followed.shares[at], shares[:, 5], atol=2e-5)
             assert followed.kept[at] == pytest.approx(kept[5], abs=2e-5)
+        assert b"view.kept" in page_file(trace)[0]
         for number in (0, len(layers) - 1):
             zeroed = [run_layers(name, module, text, (number, key))[number].output[5] for key in range(len(text))]
             expected = 1 - torch.cosine_similarity(torch.stack(zeroed), layers[number].output[5][None], dim=-1).numpy()
             np.testing.assert_allclose(trace.value_zeroing(number, 5).array, expected, rtol=2e-3, atol=1e-9)
-
-
-def test_a_page_follows_words_where_norms_come_before_the_sums(tmp_path: Path) -> None:
-    from headscope.page.trace import page_file
-
-    trace = hs.open(made(tmp_path, "ModernBert").folder).trace(ids=ids(13))
-    assert b"view.kept" in page_file(trace)[0]
 
 
 # A word followed through the layers.
@@ -414,10 +390,11 @@ def test_a_silenced_head_brings_nothing(trace: hs.Trace) -> None:
 
 def test_a_live_module_with_its_hidden_states_gives_the_same(trace: hs.Trace) -> None:
     module = transformers.AutoModel.from_pretrained(MINILM).eval()
-    with hs.capture(module) as captured:
-        module(torch.tensor([trace.ids]), output_hidden_states=True)
     words = transformers.AutoTokenizer.from_pretrained(MINILM)
-    for live in (captured.trace, hs.trace(module, TIRED, tokenizer=words, hidden_states=True)):
+    for live in (
+        captured_trace(module, trace.ids, hidden_states=True),
+        hs.trace(module, TIRED, tokenizer=words, hidden_states=True),
+    ):
         np.testing.assert_allclose(live.follow(IT).shares, trace.follow(IT).shares, atol=1e-4)
     with pytest.raises(TraceError, match="hidden_states=True"):
         hs.trace(module, TIRED, tokenizer=words).follow(IT)

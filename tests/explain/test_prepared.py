@@ -85,7 +85,7 @@ def test_every_way_in_gives_the_library_s_cosine(folders: dict[str, Path], name:
         assert hs.match(model, first, second, level="output", check=False)[0].score == pytest.approx(cosine, abs=2e-6)
 
 
-@pytest.mark.parametrize("name", ["saved", "cut", "without prompt"], scope="module")
+@pytest.mark.parametrize("name", ["cut", "without prompt"], scope="module")
 def test_long_texts_are_cut_as_the_library_cuts_them(folders: dict[str, Path], name: str) -> None:
     library = library_of(folders[name])
     one, other = library.encode([A, B]).astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 import headscope as hs
+from explain.tops import captured_trace
 from headscope.encoder import Input
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.promotes import all_promote, along_the_residual, with_masked_lm
@@ -21,11 +23,7 @@ from naive_layers import PRE_NORM, naive_layers, run_layers
 from random_models import ids, made, random_model
 
 HEADS = {
-    "Bert": lambda m: (
-        m.cls.predictions.transform.dense,
-        m.cls.predictions.transform.LayerNorm,
-        m.cls.predictions.decoder,
-    ),
+    "Bert": lambda m: (*attrgetter("transform.dense", "transform.LayerNorm", "decoder")(m.cls.predictions),),
     "Roberta": lambda m: (m.lm_head.dense, m.lm_head.layer_norm, m.lm_head.decoder),
     "DistilBert": lambda m: (m.vocab_transform, m.vocab_layer_norm, m.vocab_projector),
     "Electra": lambda m: (m.generator_predictions.dense, m.generator_predictions.LayerNorm, m.generator_lm_head),
@@ -66,6 +64,10 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return SimpleNamespace(model=model, trace=model.trace(ids=text), layers=layers, before=before, fed=fed, parts=parts)
 
 
+def close(promotion: Any, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(promotion.effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+
+
 def frozen(norm: nn.LayerNorm, x: torch.Tensor, deviation: torch.Tensor) -> torch.Tensor:
     """LayerNorm with the deviation that it is given."""
     return (x - x.mean(-1, keepdim=True)) / deviation * norm.weight + norm.bias
@@ -98,7 +100,7 @@ def test_heads_promote_what_autograd_says(both: SimpleNamespace) -> None:
         for head in (0, 3):
             promotion = both.trace[layer, head].promotes(QUERY, top=5)
             expected = naive_effects(both, layer, naive.sent[head, QUERY].sum(0).detach(), 0)
-            np.testing.assert_allclose(promotion.effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+            close(promotion, expected)
             best, worst = int(expected.argmax()), int(expected.argmin())
             assert (promotion.raised[0]["id"], promotion.lowered[0]["id"]) == (best, worst)
             assert promotion.raised[0]["effect"] == pytest.approx(float(expected[best]), rel=1e-3)
@@ -166,14 +168,10 @@ def test_norms_before_the_sums_leave_the_last_in_the_way(name: str, tmp_path: Pa
     trace = hs.open(checkpoint.folder).trace(ids=text)
     for layer in (0, len(layers) - 1):
         expected = logits(layers[layer].sent[2, QUERY].sum(0).detach()).detach().numpy()
-        found = trace[layer, 2].promotes(QUERY).effects
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+        close(trace[layer, 2].promotes(QUERY), expected)
     attention = layers[1].sent[:, QUERY].sum((0, 1)) + (0 if layers[1].dense.bias is None else layers[1].dense.bias)
     fed = (layers[1].output[QUERY] - layers[1].x[QUERY] - attention).detach()
-    expected = logits(fed).detach().numpy()
-    np.testing.assert_allclose(
-        trace[1].promotes(QUERY).effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max()
-    )
+    close(trace[1].promotes(QUERY), logits(fed).detach().numpy())
 
 
 def test_a_layer_that_mixes_by_convolution_is_refused(tmp_path: Path) -> None:
@@ -187,21 +185,16 @@ def test_the_ov_matrix_alone(both: SimpleNamespace) -> None:
     layer = both.layers[1]
     v_W_O = (layer.sent[2, QUERY, 7] / layer.p[2, QUERY, 7]).detach()
     promotion = both.trace[1, 2].promotes(QUERY, key=7)
-    expected = naive_effects(both, 1, v_W_O, 0)
-    np.testing.assert_allclose(promotion.effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+    close(promotion, naive_effects(both, 1, v_W_O, 0))
     assert "OV matrix on token 7" in repr(promotion)
 
 
 def test_layers_promote_what_autograd_says(both: SimpleNamespace) -> None:
     for layer, naive in enumerate(both.layers):
-        fed = naive_effects(both, layer, both.fed[layer][QUERY], 1)
-        np.testing.assert_allclose(
-            both.trace[layer].promotes(QUERY).effects, fed, rtol=1e-3, atol=2e-5 * np.abs(fed).max()
-        )
         attention = (naive.sent.sum((0, 2))[QUERY] + naive.dense.bias).detach()
-        expected = naive_effects(both, layer, attention, 0)
-        effects = both.trace[layer].promotes(QUERY, part="attention").effects
-        np.testing.assert_allclose(effects, expected, rtol=1e-3, atol=2e-5 * np.abs(expected).max())
+        for part, written in (("feed_forward", both.fed[layer][QUERY]), ("attention", attention)):
+            expected = naive_effects(both, layer, written, int(part == "feed_forward"))
+            close(both.trace[layer].promotes(QUERY, **({} if part == "feed_forward" else {"part": part})), expected)
 
 
 def test_all_parts_together_are_the_last_hidden_state(both: SimpleNamespace) -> None:
@@ -215,9 +208,8 @@ def test_all_parts_together_are_the_last_hidden_state(both: SimpleNamespace) -> 
         total = total + along_the_residual(encoder, way, layer, attention.astype(np.float64), "attention")
         fed = way[layer].fed[0]
         total += along_the_residual(encoder, way, layer, (fed + shift).astype(np.float64), "feed_forward")
-        total += along_the_residual(
-            encoder, way, layer + 1, encoder.weight("layer.output_norm.bias", layer).astype(np.float64), "attention"
-        )
+        last = encoder.weight("layer.output_norm.bias", layer).astype(np.float64)
+        total += along_the_residual(encoder, way, layer + 1, last, "attention")
     expected = both.layers[-1].output[QUERY].detach().numpy()
     np.testing.assert_allclose(total, expected, atol=2e-5)
     np.testing.assert_allclose(way[-1].output[0], expected, atol=2e-5)
@@ -253,8 +245,6 @@ def test_what_is_missing_is_named(both: SimpleNamespace, minilm: hs.Model) -> No
         both.trace[0].promotes(1, part="mlp")
     with pytest.raises(TraceError, match="this trace has no model"):
         both.trace.replaced(source=None)[0, 0].promotes(1)
-    module: Any = random_model("Bert", "ForMaskedLM")
-    with hs.capture(module) as captured:
-        module(input_ids=torch.tensor([ids(7)]))
+    live = captured_trace(random_model("Bert", "ForMaskedLM"), ids(7))
     with pytest.raises(UnsupportedError, match="Of a live model only attention is known"):
-        captured.trace[0, 0].promotes(1)
+        live[0, 0].promotes(1)

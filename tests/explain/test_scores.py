@@ -15,21 +15,15 @@ import pytest
 import torch
 
 import headscope as hs
-from explain.tops import edited_pass, readable
+from explain.tops import captured_trace, edited_pass, readable
 from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.heads import scored
 from headscope.heads.intervals import t_975
 from headscope.runs.engine import Edit
 from random_models import Made
 
-TEXTS = [
-    "the cat sat",
-    "she took off her hat and sat down .",
-    "the dog",
-    "the mat and the hat",
-    "her cat sat on it",
-    "a dog sat !",
-]
+TEXTS = ["the cat sat", "she took off her hat and sat down .", "the dog", "the mat and the hat", "her cat sat on it"]
+TEXTS += ["a dog sat !"]
 LABELS = ["good", 0, "fair", "bad", 2, "fair"]
 NUMBERS = [2, 0, 1, 0, 2, 1]
 ALL = [(layer, head) for layer in range(3) for head in range(4)]
@@ -163,10 +157,8 @@ def test_live_models_give_the_same(classifier: Any) -> None:
     assert mean[0, 0] == pytest.approx(
         model.effects(TEXTS, labels=LABELS, metric="loss", method="mean")[0, 0], abs=1e-5
     )
-    curves = [
-        hs.removal(module, loss, order=[(1, 1), (0, 2), (1, 0)], random=3),
-        model.removal(TEXTS, LABELS, metric="loss", order=[(1, 1), (0, 2), (1, 0)], random=3),
-    ]
+    given: dict[str, Any] = {"order": [(1, 1), (0, 2), (1, 0)], "random": 3}
+    curves = hs.removal(module, loss, **given), model.removal(TEXTS, LABELS, metric="loss", **given)
     np.testing.assert_allclose(curves[0].each, curves[1].each, rtol=0, atol=1e-5)
     np.testing.assert_allclose(curves[0].random, curves[1].random, rtol=0, atol=1e-5)
     assert curves[0].each.shape == (3, 6)  # nothing was chosen, so all texts are reported
@@ -267,9 +259,9 @@ def test_heads_may_be_numbers_of_numpy(classifier: Any) -> None:
     heads = np.argwhere(np.eye(3, 4) > 0)[:2]
     found = hs.effects(module, lambda: [1.0], heads=heads)
     assert [tuple(place) for place in np.argwhere(np.isfinite(found.array))] == [(0, 0), (1, 1)]
-    with hs.ablate(module, heads), hs.capture(module) as captured:
-        module(torch.tensor([[5, 6, 7]]))
-    assert captured.trace.ablated == model.trace("the cat", ablate=heads).ablated == {(0, 0), (1, 1)}
+    with hs.ablate(module, heads):
+        trace = captured_trace(module, [5, 6, 7])
+    assert trace.ablated == model.trace("the cat", ablate=heads).ablated == {(0, 0), (1, 1)}
 
 
 def test_a_label_that_is_none_is_named_by_its_place(classifier: tuple[hs.Model, Any]) -> None:

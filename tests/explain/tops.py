@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import headscope as hs
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.runs.engine import Edit
 from random_models import Made, made, run
@@ -41,6 +42,13 @@ def bi_encoder(mode: str, normalised: bool = False, **options: Any) -> Any:
     transformer = Transformer(str(BUNDLED))
     modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)]
     return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
+
+
+def captured_trace(module: Any, ids: Sequence[int], *, hidden_states: bool = False, **options: Any) -> hs.Trace:
+    """The trace that a capture with these options has of a module's pass over one text."""
+    with hs.capture(module, **options) as captured:
+        module(input_ids=torch.tensor([ids]), output_hidden_states=hidden_states)
+    return captured.trace
 
 
 def edited_pass(module: Any, ids: list[int], edits: Iterable[Edit], other: Sequence[torch.Tensor] = ()) -> Any:

@@ -47,11 +47,8 @@ def finished(
         values = np.clip(values, 0, 1) * ROOF.get(statistic, 1.0)
         if statistic == "offset":
             values = 30 * (values - 0.4)
-        fields = {
-            "mean": values.mean(-1),
-            "deviation": values.std(-1),
-            **{field: np.quantile(values, level, axis=-1) for field, level in LEVELS.items()},
-        }
+        fields = {field: np.quantile(values, level, axis=-1) for field, level in LEVELS.items()}
+        fields = {"mean": values.mean(-1), "deviation": values.std(-1), **fields}
         gone = statistic in unmeasured
         statistics[statistic] = {
             "meaning": CATALOG[statistic].meaning,
@@ -63,24 +60,13 @@ def finished(
         }
     folder.mkdir(parents=True, exist_ok=True)
     aggregates = {"windows": windows, "layers": list(range(layers)), "heads": numbers, "statistics": statistics}
+    model = {"name": name, "class": "BertModel", "sha256": "ab" * 32, "layers": aggregates["layers"]}
+    model |= {"heads": numbers, "parameters": 109482240}
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "complete": True,
-        "model": {
-            "name": name,
-            "class": "BertModel",
-            "sha256": "ab" * 32,
-            "layers": aggregates["layers"],
-            "heads": numbers,
-            "parameters": 109482240,
-        },
-        "settings": {
-            "length": 512,
-            "dtype": "fp32",
-            "device": "cpu",
-            "statistics": list(CATALOG),
-            "head_distances": 2,
-        },
+        "model": model,
+        "settings": {"length": 512, "dtype": "fp32", "device": "cpu", "statistics": list(CATALOG), "head_distances": 2},
         "versions": {"headscope": "0.1.0", "numpy": "2.0"},
         "corpus": {"name": corpus, "kind": "text", "files": [{"name": "a.txt", "bytes": 1234}]},
         "statistics": list(CATALOG),

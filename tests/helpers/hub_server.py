@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -66,27 +68,20 @@ class HubServer:
 
     def environment(self, cache: Path) -> dict[str, str]:
         """The variables that make a subprocess use this hub, and an empty cache of its own."""
-        return {
-            "HF_ENDPOINT": self.endpoint,
-            "HF_HOME": str(cache),
-            "HF_HUB_CACHE": str(cache / "hub"),
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-        }
+        places = {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(cache), "HF_HUB_CACHE": str(cache / "hub")}
+        return {**places, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
     def use(self, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
         """Make huggingface_hub in this process use this hub, and an empty cache of its own."""
         from huggingface_hub import constants
 
-        monkeypatch.setattr(constants, "ENDPOINT", self.endpoint)
-        template = self.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache / "token"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # a storage's own protocol, which this hub hasn't
+        settings: dict[str, Any] = {"ENDPOINT": self.endpoint, "HF_HUB_CACHE": str(cache / "hub")}
+        settings |= {"HUGGINGFACE_CO_URL_TEMPLATE": self.endpoint + "/{repo_id}/resolve/{revision}/{filename}"}
+        settings |= {"HF_TOKEN_PATH": str(cache / "token"), "HF_HUB_OFFLINE": False}
+        settings |= {"HF_HUB_DISABLE_PROGRESS_BARS": True}
+        settings |= {"HF_HUB_DISABLE_XET": True}  # a storage's own protocol, which this hub hasn't
+        for name, value in settings.items():
+            monkeypatch.setattr(constants, name, value)
         _forget_connections()
         for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
             monkeypatch.delenv(name, raising=False)
@@ -162,15 +157,10 @@ class _Handler(BaseHTTPRequestHandler):
     def listing(self, identity: str, revision: str) -> None:
         if self.known(identity, revision):
             root = self.hub.root / identity
+            files = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*")) if path.is_file()}
             items = [
-                {
-                    "type": "file",
-                    "path": path.relative_to(root).as_posix(),
-                    "size": path.stat().st_size,
-                    "oid": self.etag(path).strip('"'),
-                }
-                for path in sorted(root.rglob("*"))
-                if path.is_file()
+                {"type": "file", "path": name, "size": path.stat().st_size, "oid": self.etag(path).strip('"')}
+                for name, path in files.items()
             ]
             self.answer(200, {"Content-Type": "application/json"}, json.dumps(items).encode())
 
@@ -217,10 +207,8 @@ class _Handler(BaseHTTPRequestHandler):
         served = 0
         try:
             self.end_headers()
-            if self.command != "HEAD" and isinstance(body, bytes):
-                served += self.wfile.write(body)
-            elif self.command == "GET":
-                with open(body, "rb") as file:
+            if self.command == "GET":
+                with io.BytesIO(body) if isinstance(body, bytes) else open(body, "rb") as file:
                     file.seek(start)
                     while served < length:
                         served += self.wfile.write(file.read(min(1 << 20, length - served)))

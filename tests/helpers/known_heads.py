@@ -62,15 +62,9 @@ def noise_scores(seed: int, heads: int, scale: float = 1.5) -> list[np.ndarray]:
 def known_heads(folder: Path, scores: list[list[np.ndarray]] | None = None) -> Path:
     """The checkpoint: heads that do what wanted_scores says and noise, or heads with these scores in two layers."""
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
-    config = BertConfig(
-        vocab_size=len(VOCABULARY),
-        hidden_size=HEADS * WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=HEADS,
-        intermediate_size=8,
-        max_position_embeddings=LENGTH,
-    )
-    model: Any = BertModel(config).eval()
+    sizes = {"vocab_size": len(VOCABULARY), "hidden_size": HEADS * WIDTH, "num_attention_heads": HEADS}
+    sizes |= {"num_hidden_layers": 2, "intermediate_size": 8, "max_position_embeddings": LENGTH}
+    model: Any = BertModel(BertConfig(**sizes)).eval()
     size = LENGTH + len(VOCABULARY)
     if scores is None:
         noise = noise_scores(1, 1 + HEADS)
@@ -109,11 +103,9 @@ def clause(drawn: random.Random, start: int) -> list[tuple[str, str, int, str]]:
         words.append((drawn.choice(NOUNS), "NOUN", -1 if verb is None else verb, relation))
         return at
 
-    subject = noun("nsubj", None)
-    adverb = drawn.random() < 0.5
+    subject, adverb = noun("nsubj", None), drawn.random() < 0.5
     verb = start + len(words) + adverb
-    if adverb:
-        words.append(("often", "ADV", verb, "advmod"))
+    words += [("often", "ADV", verb, "advmod")] * adverb
     words[subject - start] = (*words[subject - start][:2], verb, "nsubj")
     words.append((drawn.choice(VERBS), "VERB", -1, "root"))
     noun("obj", verb)

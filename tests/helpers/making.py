@@ -17,36 +17,16 @@ SIZES |= {"U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1}
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL"}
 NAMES |= {f"{sign}int{bits}": f"{letter}{bits}" for sign, letter in (("", "I"), ("u", "U")) for bits in (8, 16, 32, 64)}
 
-BASE = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "vocab_size": 30522,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-}
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+BASE |= {"vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2}
 LARGE = {**BASE, "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 
-BERT_CONFIG = {
-    "architectures": ["BertForPreTraining"],
-    "attention_probs_dropout_prob": 0.1,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-    "model_type": "bert",
-    "pad_token_id": 0,
-}
+BERT_CONFIG = {"architectures": ["BertForPreTraining"], "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu"}
+BERT_CONFIG |= {"hidden_dropout_prob": 0.1, "initializer_range": 0.02, "layer_norm_eps": 1e-12, "model_type": "bert"}
+BERT_CONFIG |= {"pad_token_id": 0}
 
-SPECIAL_IDS = {
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "cls_token_id": 1,
-    "eos_token_id": 2,
-    "sep_token_id": 2,
-    "mask_token_id": 4,
-}
+SPECIAL_IDS = {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
+SPECIAL_IDS |= {"mask_token_id": 4}
 
 
 def header_bytes(
@@ -128,16 +108,13 @@ def bert_header(
     shapes: dict[str, tuple[int, ...]] = {}
 
     def dense(name: str, out: int, into: int) -> None:
-        shapes[f"{name}.weight"] = (out, into)
-        shapes[f"{name}.bias"] = (out,)
+        shapes.update({f"{name}.weight": (out, into), f"{name}.bias": (out,)})
 
     def norm(name: str) -> None:
-        shapes[f"{name}.LayerNorm.{weight}"] = (hidden,)
-        shapes[f"{name}.LayerNorm.{bias}"] = (hidden,)
+        shapes.update({f"{name}.LayerNorm.{weight}": (hidden,), f"{name}.LayerNorm.{bias}": (hidden,)})
 
-    shapes[f"{prefix}embeddings.word_embeddings.weight"] = (vocabulary, hidden)
-    shapes[f"{prefix}embeddings.position_embeddings.weight"] = (sizes["max_position_embeddings"], hidden)
-    shapes[f"{prefix}embeddings.token_type_embeddings.weight"] = (sizes["type_vocab_size"], hidden)
+    rows = {"word": vocabulary, "position": sizes["max_position_embeddings"], "token_type": sizes["type_vocab_size"]}
+    shapes |= {f"{prefix}embeddings.{name}_embeddings.weight": (count, hidden) for name, count in rows.items()}
     norm(f"{prefix}embeddings")
     for layer in range(sizes["num_hidden_layers"]):
         start = f"{prefix}encoder.layer.{layer}"

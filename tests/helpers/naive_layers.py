@@ -69,12 +69,8 @@ class NaiveLayer:
 def naive_layers(module: Any, ids: tuple[int, ...]) -> list[NaiveLayer]:
     """The layers of a base module (in fp64, eager) on one text."""
     with torch.no_grad():
-        out = module(
-            input_ids=torch.tensor([ids]),
-            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-            output_attentions=True,
-            output_hidden_states=True,
-        )
+        given = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
+        out = module(**given, output_attentions=True, output_hidden_states=True)
     layers = module.encoder.layer if hasattr(module, "encoder") else module.transformer.layer
     found = []
     for at, layer in enumerate(layers):
@@ -136,9 +132,8 @@ def run_layers(
     for one, p, layer in zip(seen, weights, find(module), strict=True):
         v = one["v"].reshape(len(text), -1, 8).transpose(0, 1)
         v = v.repeat_interleave(p.shape[1] // len(v), 0)
-        layers.append(
-            NaiveLayer(one["x"], one["output"], p[0], v, layer.get_submodule(from_contexts), None, None, None)
-        )
+        dense = layer.get_submodule(from_contexts)
+        layers.append(NaiveLayer(one["x"], one["output"], p[0], v, dense, None, None, None))
     return layers
 
 

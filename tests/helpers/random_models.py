@@ -19,51 +19,26 @@ from making import SPECIAL_IDS
 logging.disable_progress_bar()
 logging.set_verbosity_error()
 
-SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-}
-DEBERTA_V3 = {
-    "relative_attention": True,
-    "position_buckets": 8,
-    "norm_rel_ebd": "layer_norm",
-    "share_att_key": True,
-    "pos_att_type": "p2c|c2p",
-    "max_relative_positions": -1,
-    "position_biased_input": False,
-    "type_vocab_size": 0,
-}
+SIZES = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+SIZES |= {"max_position_embeddings": 64}
+DEBERTA_V3 = {"relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True}
+DEBERTA_V3 |= {"pos_att_type": "p2c|c2p", "max_relative_positions": -1}
+DEBERTA_V3 |= {"position_biased_input": False, "type_vocab_size": 0}
 ROBERTA_SIZES = {**SIZES, "max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1}
+DISTILBERT = {"vocab_size": 60, "dim": 32, "hidden_dim": 48, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 64}
 FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": SIZES,
     "Roberta": ROBERTA_SIZES,
     "XLMRoberta": ROBERTA_SIZES,
     "Camembert": ROBERTA_SIZES,
-    "DistilBert": {
-        "vocab_size": 60,
-        "dim": 32,
-        "hidden_dim": 48,
-        "n_layers": 3,
-        "n_heads": 4,
-        "max_position_embeddings": 64,
-    },
+    "DistilBert": DISTILBERT,
     "Electra": {**SIZES, "embedding_size": 16},
     "Albert": {**SIZES, "embedding_size": 16},
     "Ernie": {**SIZES, "use_task_id": True},
     "MegatronBert": SIZES,
     "RoFormer": {**SIZES, "embedding_size": 16},
     "ModernBert": {**SIZES, **SPECIAL_IDS, "local_attention": 8, "num_hidden_layers": 4},
-    "Esm": {
-        **SIZES,
-        "pad_token_id": 1,
-        "mask_token_id": 4,
-        "position_embedding_type": "rotary",
-        "token_dropout": True,
-    },
+    "Esm": {**SIZES, "pad_token_id": 1, "mask_token_id": 4, "position_embedding_type": "rotary", "token_dropout": True},
     "NomicBert": SIZES,
     "Gte": {**SIZES, "pad_token_id": 1},
     "EuroBert": {**SIZES, **SPECIAL_IDS, "num_key_value_heads": 2},

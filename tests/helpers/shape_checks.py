@@ -20,31 +20,16 @@ import numpy as np
 from beartype import beartype
 from jaxtyping import jaxtyped
 
-CHECKED = (
-    "headscope.attention.terms",
-    "headscope.attention.scores",
-    "headscope.attention.activations",
-    "headscope.heads.weight_changes",
-    "headscope.results.arrays",
-    "headscope.encoder.role_weights",
-    "headscope.encoder.distances",
-    "headscope.encoder.attending",
-    "headscope.encoder.forward",
-    "headscope.encoder.task_heads",
-    "headscope.explain.propagation",
-    "headscope.explain.attribution",
-    "headscope.heads.intervals",
-    "headscope.runs.engine",
-)
-
-
+CHECKED = "attention.terms attention.scores attention.activations heads.weight_changes results.arrays "
+CHECKED += "encoder.role_weights encoder.distances encoder.attending encoder.forward encoder.task_heads "
+CHECKED += "explain.propagation explain.attribution heads.intervals runs.engine"
 PLAIN = {type(None), bool, str}
 """Types whose values an annotation can tell apart."""
 
 
 def check_shapes() -> None:
     """Wrap the checked modules, and replace what other modules imported from them."""
-    modules = [importlib.import_module(name) for name in CHECKED]
+    modules = [importlib.import_module(f"headscope.{name}") for name in CHECKED.split()]
     replaced: dict[int, FunctionType] = {}
     for module in modules:
         bring_in_annotations(module)

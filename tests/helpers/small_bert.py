@@ -15,36 +15,26 @@ from making import BERT_CONFIG, bert_header, write_config, write_safetensors
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on mat . hat she took off her and down tir ##ed ##ing dog , ! 猫"
 VOCABULARY = tuple(WORDS.split())
 HEAD = 24
-SIZES = {
-    "hidden_size": 2 * HEAD,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "vocab_size": len(VOCABULARY),
-    "max_position_embeddings": HEAD,
-    "type_vocab_size": 2,
-}
+SIZES = {"hidden_size": 2 * HEAD, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+SIZES |= {"vocab_size": len(VOCABULARY), "max_position_embeddings": HEAD, "type_vocab_size": 2}
 SHARP = 0.75
 
 
 def small_bert(folder: Path, *, masked_lm: bool = True, vocabulary: tuple[str, ...] = VOCABULARY) -> Path:
     """A folder with config.json, vocab.txt and model.safetensors; with a masked-LM head or with nothing on top."""
-    generator = np.random.default_rng(0)
-    header = bert_header(SIZES, prefix="bert." if masked_lm else "", pretraining=masked_lm)
+    generator, prefix = np.random.default_rng(0), "bert." if masked_lm else ""
+    header = bert_header(SIZES, prefix=prefix, pretraining=masked_lm)
     arrays = {
         name: generator.normal(size=shape, scale=0.05).astype(np.float32)
         for name, (_, shape) in header.items()
         if "seq_relationship" not in name
     }
-    prefix = "bert." if masked_lm else ""
     for name in arrays:
         if "LayerNorm" in name:
             arrays[name][:] = float(name.endswith("weight"))
         elif name.endswith("bias"):
             arrays[name][:] = 0
-    positions = np.zeros((HEAD, 2 * HEAD), np.float32)
-    positions[:, :HEAD] = np.eye(HEAD)
-    arrays[f"{prefix}embeddings.position_embeddings.weight"] = positions
+    arrays[f"{prefix}embeddings.position_embeddings.weight"] = np.eye(HEAD, 2 * HEAD, dtype=np.float32)
     arrays[f"{prefix}embeddings.token_type_embeddings.weight"][:] = 0
     first = np.zeros((HEAD, HEAD))
     first[0] = 1

@@ -106,12 +106,8 @@ def byte_level_files() -> tuple[dict[str, int], str]:
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=500,
-        special_tokens=ROBERTA_SPECIALS,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+    given = {"special_tokens": ROBERTA_SPECIALS, "initial_alphabet": pre_tokenizers.ByteLevel.alphabet()}
+    trainer = trainers.BpeTrainer(vocab_size=500, show_progress=False, **given)
     tokenizer.train_from_iterator([text for text in TEXTS if "<mask>" not in text] * 2, trainer)
     state = json.loads(tokenizer.to_str())
     merges = "".join(" ".join(pair) + "\n" for pair in state["model"]["merges"])
@@ -119,25 +115,18 @@ def byte_level_files() -> tuple[dict[str, int], str]:
 
 
 def bert_folder(path: Path, *, lower: bool, model_type: str = "bert", **options: Any) -> Folder:
-    return folder_with(
-        path,
-        {"model_type": model_type} if model_type == "distilbert" else {"model_type": model_type, "type_vocab_size": 2},
-        vocab_txt=wordpiece_vocabulary(lower=lower),
-        tokenizer_config={"do_lower_case": lower, **options},
-    )
+    config = {"model_type": model_type} | ({} if model_type == "distilbert" else {"type_vocab_size": 2})
+    settings = {"do_lower_case": lower, **options}
+    return folder_with(path, config, vocab_txt=wordpiece_vocabulary(lower=lower), tokenizer_config=settings)
 
 
 def roberta_folder(path: Path, **options: Any) -> Folder:
     vocabulary, merges = byte_level_files()
     # transformers 5 forgets that RoBERTa's <mask> takes the space before it, unless a file says so.
     mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False}
-    return folder_with(
-        path,
-        {"model_type": "roberta", "type_vocab_size": 1},
-        vocab=vocabulary,
-        merges_txt=merges,
-        tokenizer_config={"tokenizer_class": "RobertaTokenizer", "mask_token": mask, **options},
-    )
+    settings = {"tokenizer_class": "RobertaTokenizer", "mask_token": mask, **options}
+    config = {"model_type": "roberta", "type_vocab_size": 1}
+    return folder_with(path, config, vocab=vocabulary, merges_txt=merges, tokenizer_config=settings)
 
 
 def wordpiece_tokenizer(vocabulary: Mapping[str, int]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,20 @@ from headscope.errors import UnsupportedError
 from headscope.live import capture
 from tokenizer_folders import wordpiece_tokenizer
 
+NOTHING: AbstractContextManager[None] = nullcontext()
 PADDABLE = [family for family in FAMILIES if family.takes not in ("image", "audio", "features")]
+
+
+def passed(model: Any, *given: Any, options: dict[str, Any] | None = None, **named: Any) -> tuple[Any, Any]:
+    """The output of one forward pass, and what a capture with these options has of it."""
+    with capture(model, **(options or {})) as captured:
+        return model(*given, **named), captured
 
 
 def captured_of(model: Any, *given: Any, **named: Any) -> Any:
     """What a capture has of one forward pass without gradients."""
-    with torch.no_grad(), capture(model) as captured:
-        model(*given, **named)
-    return captured
+    with torch.no_grad():
+        return passed(model, *given, **named)[1]
 
 
 def refused(match: str, model: Any, *given: Any, **named: Any) -> UnsupportedError:
@@ -113,17 +120,15 @@ def pass_of(
 ) -> tuple[Any, Any, dict[str, Any]]:
     """A family's model, what was captured of a batch, and the inputs."""
     model, inputs = family.build(run_in), family.inputs(padded=padded, left=left)
-    with torch.no_grad(), capture(model, **options) as captured:
-        model(**inputs)
-    return model, captured, inputs
+    return model, captured_of(model, options=options, **inputs), inputs
 
 
-def watched(model: Any, inputs: dict[str, Any]) -> Any:
-    """What a capture has of a pass, in which the model gives what it gives without one."""
+def watched(model: Any, inputs: dict[str, Any], without: AbstractContextManager[None] = NOTHING) -> Any:
+    """What a capture has of a pass, in which the model gives what it gives without one, in the other block."""
     with torch.no_grad():
-        alone = model(**inputs)
-        with capture(model) as captured:
-            output = model(**inputs)
+        with without:
+            alone = model(**inputs)
+        output, captured = passed(model, **inputs)
     for name, value in alone.items():
         if isinstance(value, torch.Tensor):
             assert torch.equal(value, output[name]), f"{name} changed while it was looked at"

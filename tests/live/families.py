@@ -17,33 +17,21 @@ LONGER = {**PADDED, "max_position_embeddings": 64}
 DECODER = {**TEXT, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
 SLIDING = {**DECODER, "head_dim": 8, "sliding_window": 3}
 MODERN = {**TEXT, "local_attention": 4, "global_attn_every_n_layers": 2, "num_hidden_layers": 3, "pad_token_id": 0}
-MODERN |= {"cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+MARKS = {"bos_token_id": 1, "eos_token_id": 2}
+MODERN |= {"cls_token_id": 1, "sep_token_id": 2, **MARKS}
 VISION = {**SHAPE, "image_size": 16, "patch_size": 4}
+DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 99}
+SMALL = {**TEXT, "embedding_size": 16}
+MOBILE = {**SMALL, "intra_bottleneck_size": 16, "true_hidden_size": 16}
 GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64}
-WAVES = {
-    **TEXT,
-    "conv_dim": [16, 16],
-    "conv_kernel": [10, 3],
-    "conv_stride": [5, 2],
-    "num_feat_extract_layers": 2,
-    "num_conv_pos_embeddings": 4,
-    "num_conv_pos_embedding_groups": 2,
-}
-BART = {
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 48,
-    "vocab_size": 99,
-    "max_position_embeddings": 64,
-    "pad_token_id": 1,
-}
+WAVES = {**TEXT, "conv_dim": [16, 16], "conv_kernel": [10, 3], "conv_stride": [5, 2], "num_feat_extract_layers": 2}
+WAVES |= {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
+BART = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 48, "vocab_size": 99}
+BART |= {"decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 48}
+BART |= {"max_position_embeddings": 64, "pad_token_id": 1}
 BOTH = (("encoder", "encoder_attentions"), ("decoder", "decoder_attentions"), ("cross", "cross_attentions"))
 WHISPER = {**BART, "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 16}
-WHISPER |= {"decoder_start_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+WHISPER |= {"decoder_start_token_id": 2, **MARKS}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 99}
 T5["decoder_start_token_id"] = 0
 SWITCH = {**T5, "num_experts": 2, "num_decoder_layers": 2}
@@ -55,6 +43,7 @@ EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
 DEBERTA_V2 = {**DEBERTA, "position_buckets": 4, "norm_rel_ebd": "layer_norm"}
 LXMERT = {**TEXT, "l_layers": 3, "x_layers": 2, "r_layers": 1, "visual_feat_dim": 10, "max_position_embeddings": 32}
 LXMERT.pop("num_hidden_layers")
+NO_TEXT = "scaled before; no text in the encoder"
 IN_LXMERT = (("encoder", "language_attentions"), ("r_layers", "vision_attentions"))
 REGIONS = {
     "visual_feats": torch.linspace(-1, 1, 100).view(2, 5, 10),
@@ -124,11 +113,8 @@ class Family:
         ids = torch.randint(3, 99, (2, 7), generator=generator)
         arguments: dict[str, Any] = {"input_ids": ids}
         if padded:
-            mask = torch.ones_like(ids)
-            mask[1, : 2 if left else None] = 0 if left else 1
-            if not left:
-                mask[1, 5:] = 0
-            arguments["attention_mask"] = mask
+            arguments["attention_mask"] = torch.ones_like(ids)
+            arguments["attention_mask"][1, slice(2) if left else slice(5, None)] = 0
         if self.takes == "both":
             arguments["decoder_input_ids"] = torch.randint(3, 99, (2, 5), generator=generator)
             if padded:
@@ -151,21 +137,10 @@ FAMILIES = [
         Family(f"{name}Model", PADDED)
         for name in ("Roberta", "XLMRoberta", "XLMRobertaXL", "RobertaPreLayerNorm", "Camembert")
     ),
-    Family("ElectraModel", {**TEXT, "embedding_size": 16}),
-    Family(
-        "DistilBertModel",
-        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 99},
-        trap="no layer_idx",
-    ),
-    Family(
-        "AlbertModel", {**TEXT, "embedding_size": 16, "num_hidden_layers": 3}, trap="one module called once per layer"
-    ),
-    Family(
-        "MobileBertModel",
-        {**TEXT, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
-        sharpen=700.0,
-        trap="no layer_idx",
-    ),
+    Family("ElectraModel", SMALL),
+    Family("DistilBertModel", DISTILBERT, trap="no layer_idx"),
+    Family("AlbertModel", {**SMALL, "num_hidden_layers": 3}, trap="one module called once per layer"),
+    Family("MobileBertModel", MOBILE, sharpen=700.0, trap="no layer_idx"),
     Family("SplinterModel", TEXT, trap="no is_causal"),
     Family("LayoutLMModel", TEXT, takes="boxes", trap="no is_causal"),
     Family("MarkupLMModel", {**TEXT, "max_depth": 5, "xpath_unit_hidden_size": 8}, trap="no is_causal"),
@@ -173,12 +148,7 @@ FAMILIES = [
     Family("XmodModel", PADDED, extra={"lang_ids": torch.tensor([0, 0])}),
     Family("EsmModel", {**PADDED, "position_embedding_type": "rotary"}, stage="rotated", trap="scaled before"),
     Family("EsmModel", {**PADDED, "position_embedding_type": "absolute", "mask_token_id": 2}, stage="scaled"),
-    Family(
-        "ModernBertModel",
-        MODERN,
-        stage="rotated",
-        trap="window on both sides",
-    ),
+    Family("ModernBertModel", MODERN, stage="rotated", trap="window on both sides"),
     Family("DPRQuestionEncoder", TEXT, config="DPRConfig"),
     Family("GPT2Model", GPT, trap="one fused projection"),
     Family("GPTNeoXModel", {**TEXT, "max_position_embeddings": 64}, stage="rotated"),
@@ -195,9 +165,7 @@ FAMILIES = [
     ),
     Family("Gemma3TextModel", SLIDING, config="Gemma3TextConfig", stage="rotated"),
     Family("PhiModel", DECODER, stage="rotated", trap="rotates a part"),
-    Family(
-        "Phi3Model", {**DECODER, "bos_token_id": 1, "eos_token_id": 2}, stage="rotated", trap="one fused projection"
-    ),
+    Family("Phi3Model", {**DECODER, **MARKS}, stage="rotated", trap="one fused projection"),
     *(Family(f"{name}Model", DECODER, stage="rotated") for name in ("Olmo2", "Cohere", "StableLm", "Starcoder2")),
     Family("GptOssModel", {**SLIDING, **EXPERTS}, stage="rotated", trap="sinks"),
     *(
@@ -227,14 +195,7 @@ FAMILIES = [
     Family("MT5Model", T5, takes="both", stacks=BOTH),
     Family("UMT5Model", T5, takes="both", stacks=BOTH, trap="a position bias in every layer"),
     Family("SwitchTransformersModel", SWITCH, takes="both", stacks=BOTH),
-    Family(
-        "WhisperModel",
-        WHISPER,
-        takes="features",
-        stacks=BOTH,
-        stage="scaled",
-        trap="scaled before; no text in the encoder",
-    ),
+    Family("WhisperModel", WHISPER, takes="features", stacks=BOTH, stage="scaled", trap=NO_TEXT),
     Family("ViTModel", VISION, takes="image", trap="patches; no layer_idx"),
     *(Family(f"{name}Model", VISION, takes="image") for name in ("DeiT", "Dinov2")),
     Family("Dinov2WithRegistersModel", {**VISION, "num_register_tokens": 2}, takes="image"),
@@ -311,7 +272,7 @@ FAMILIES = [
 ]
 """The architectures whose every weight is compared with transformers' eager attention."""
 
-IN_GROUPS = Family("AlbertModel", {**TEXT, "embedding_size": 16, "num_hidden_layers": 6, "num_hidden_groups": 2})
+IN_GROUPS = Family("AlbertModel", {**SMALL, "num_hidden_layers": 6, "num_hidden_groups": 2})
 """Two modules, each called three times."""
 
 BY_NAME = {family.name: family for family in reversed(FAMILIES)}

@@ -60,13 +60,11 @@ def interface(contexts: Callable[..., torch.Tensor]) -> Attend:
 
 
 def subtracted(edge: Edge) -> Attend:
-    """The context without what one key contributes: its weight has become 0."""
+    """transformers' own function, and then the context without what one key contributes: its weight has become 0."""
 
     def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        output = sdpa_attention_forward(module, q, k, v, mask, **given)[0].clone()
-        row, head, query, key = edge
-        output[row, query, head] -= softmax_of(q, k)[row, head, query, key] * v[row, head, key]
-        return output, None
+        output = sdpa_attention_forward(module, q, k, v, mask, **given)[0].transpose(1, 2)
+        return edited(edge, output, q, k, v).transpose(1, 2).contiguous(), None
 
     return attend
 
@@ -97,19 +95,15 @@ EDGES = (Edge(), Edge(0, 0, 0, 0), Edge(2, 3, 10, 11), Edge(0, 1, 3, 5))
 # Functions that change what the operator computed.
 
 
-Change = Callable[..., torch.Tensor]
-
-
-def changing(change: Change) -> Callable[[Edge], Attend]:
+def changing(change: Callable[..., torch.Tensor]) -> Callable[[Edge], Attend]:
     """A function that changes PyTorch's contexts, (batch, heads, queries, d)."""
-
     return lambda edge: interface(lambda q, k, v: change(edge, SDPA(q, k, v), q, k, v))
 
 
 def subtracted_in_place(edge: Edge, output: torch.Tensor, q: Any, k: Any, v: Any) -> torch.Tensor:
-    array = output.detach().float().numpy() if output.dtype == torch.bfloat16 else output.detach().numpy()
-    array[edge[:3]] -= (softmax_of(q, k)[edge] * v[edge.row, edge.head, edge.key]).float().numpy()
-    return torch.from_numpy(array).to(output.dtype)
+    array = output.detach().numpy()
+    array[edge[:3]] -= (softmax_of(q, k)[edge] * v[edge.row, edge.head, edge.key]).numpy()
+    return output
 
 
 def zeroed(edge: Edge, output: torch.Tensor, *qkv: Any) -> torch.Tensor:
@@ -152,10 +146,11 @@ def test_a_function_that_changes_one_edge(how: str, edge: Edge) -> None:
         assert f"query {edge.query}\n" in str(error)
 
 
+IN_HALF = [how for how in CHANGING if how not in ("in place", "renormalised", "nothing returned")]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(
-    "how", [how for how in CHANGING if how not in ("in place", "renormalised", "nothing returned")]
-)
+@pytest.mark.parametrize("how", IN_HALF)
 def test_the_same_in_half_precision(how: str, dtype: torch.dtype) -> None:
     refused(REFUSED, bert(CHANGING[how](Edge()), dtype), IDS)
 
@@ -175,26 +170,25 @@ def test_a_small_weight_in_half_precision_is_missed_nowhere_that_weights_are_ret
 # Functions that change what the operator is given: they are read there.
 
 
-def masked(q: Any, k: Any, v: Any, given: dict[str, Any], edge: Edge) -> tuple[Any, Any, Any, dict[str, Any]]:
-    allowed = torch.ones(3, 4, 12, 12, dtype=torch.bool)
-    allowed[edge] = False
-    return q, k, v, {"attn_mask": allowed}
+def but_one(others: float, cell: float, dtype: torch.dtype) -> torch.Tensor:
+    """A mask of one number, and another in the one cell."""
+    mask = torch.full((3, 4, 12, 12), others, dtype=dtype)
+    mask[Edge()] = cell
+    return mask
 
 
-def shifted(q: Any, k: Any, v: Any, given: dict[str, Any], edge: Edge) -> tuple[Any, Any, Any, dict[str, Any]]:
-    added = torch.zeros(3, 4, 12, 12, dtype=q.dtype)
-    added[edge] = -1.5
-    return q, k, v, {"attn_mask": added}
-
-
-def moved(q: Any, k: Any, v: Any, given: dict[str, Any], edge: Edge) -> tuple[Any, Any, Any, dict[str, Any]]:
-    q, k = q.clone(), k.clone()
-    q[edge.row, edge.head, edge.query] = q[edge.row, edge.head, edge.query + 1]
-    k[edge.row, edge.head, edge.key] *= -1
+def moved(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    q, k, (row, head, query, key) = q.clone(), k.clone(), Edge()
+    q[row, head, query] = q[row, head, query + 1]
+    k[row, head, key] *= -1
     return q, k, v.roll(1, 2), {"scale": 0.2}
 
 
-INPUTS = {"a mask": masked, "numbers": shifted, "queries, keys, values and scale": moved}
+INPUTS: dict[str, Callable[..., Any]] = {
+    "a mask": lambda *qkv: (*qkv, {"attn_mask": but_one(True, False, torch.bool)}),
+    "numbers": lambda *qkv: (*qkv, {"attn_mask": but_one(0, -1.5, qkv[0].dtype)}),
+    "queries, keys, values and scale": moved,
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -203,7 +197,7 @@ def test_what_a_function_gives_the_operator_is_what_is_captured(how: str, dtype:
     seen: list[torch.Tensor] = []
 
     def attend(module: Any, q: Any, k: Any, v: Any, mask: Any, **given: Any) -> Any:
-        q, k, v, options = INPUTS[how](q, k, v, given, Edge())
+        q, k, v, options = INPUTS[how](q, k, v)
         added = options.get("attn_mask", torch.zeros(1))
         added = torch.where(added, 0, -torch.inf) if added.dtype == torch.bool else added.float()
         raw = q.float() @ k.float().mT * options.get("scale", 8**-0.5) + added
@@ -308,35 +302,29 @@ class Subclass(torch.Tensor):
     ("mode", "implementation"), [(ByFunctionMode, "sdpa"), (ByDispatchMode, "sdpa"), (ByDispatchMode, "eager")]
 )
 def test_modes_that_change_what_operators_do(mode: Callable[[], Any], implementation: str) -> None:
+    """Those of a library's model, and, below the operator, those of a class of one's own."""
     model = bert()
     model.set_attn_implementation(implementation)
     with mode():
         refused(REFUSED, model, IDS)
-
-
-def test_a_mode_below_the_operator_of_a_class_of_one_s_own() -> None:
-    with ByDispatchMode():
-        refused(REFUSED, Mixer(), 3 * torch.randn(3, 12, 32))
+    if mode is ByDispatchMode:
+        with mode():
+            refused(REFUSED, Mixer(), 3 * torch.randn(3, 12, 32))
 
 
 @pytest.mark.parametrize("how", ["a function", "an object", "a mode", "tensors"])
 def test_what_stands_between_a_class_of_one_s_own_and_the_operator(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it returns is seen by nobody, so it is refused; helpers of the class's author are part of the class."""
 
-    class Looking(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.scaled_dot_product_attention(x, x, x)
-
     x = torch.randn(3, 4, 12, 8)
-    model = Looking()
+    model = own(lambda self, x: torch.nn.functional.scaled_dot_product_attention(x, x, x))
     with monkeypatch.context() as context, ByFunctionMode() if how == "a mode" else nullcontext():
         if how in ("a function", "an object"):
             replaced = wrapped if how == "a function" else Callables(wrapped)
             context.setattr(torch.nn.functional, "scaled_dot_product_attention", replaced)
-        with pytest.raises(UnsupportedError, match="stands between Looking"), capture(model):
+        with pytest.raises(UnsupportedError, match="stands between Own"), capture(model):
             model(x.as_subclass(Subclass) if how == "tensors" else x)
-    captured = captured_of(model, x)
-    assert len(captured.traces) == 3
+    assert len(captured_of(model, x).traces) == 3
 
 
 def test_tensors_of_another_class() -> None:
@@ -407,13 +395,9 @@ def disguised(*given: Any, **options: Any) -> Any:
     return subtracted(Edge())(*given, **options)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [functools.partial(subtracted(Edge())), Callables(subtracted(Edge())), disguised],
-    ids=["a partial", "an object", "a disguise"],
-)
-def test_names_prove_nothing(function: Any) -> None:
-    refused(REFUSED, bert(function), IDS)
+def test_names_prove_nothing() -> None:
+    for function in (functools.partial(subtracted(Edge())), Callables(subtracted(Edge())), disguised):
+        refused(REFUSED, bert(function), IDS)
 
 
 def test_a_function_that_calls_the_interface_s_own() -> None:
@@ -446,10 +430,8 @@ def test_every_consumer_is_spared() -> None:
 
 
 def test_dropout_leaves_nothing_to_compare() -> None:
-    model = bert(by_hand(Edge())).train()
-    refused = pytest.raises(UnsupportedError, match="applies dropout")
-    with pytest.warns(NoteWarning, match="in training mode"), refused, capture(model):
-        model(input_ids=IDS)
+    with pytest.warns(NoteWarning, match="in training mode"):
+        refused("applies dropout", bert(by_hand(Edge())).train(), IDS)
 
 
 # The comparison of every query: what it accepts, what it sees, and when it runs.
@@ -521,8 +503,7 @@ def test_long_rows_and_large_numbers_are_accepted(function: Attend, dtype: torch
         q, k = (size * torch.randn(1, 2, length, 64, generator=generator) for _ in range(2))
         v = torch.randn(1, 2, length, 64, generator=generator) * torch.tensor([1e-3, 50.0])[:, None, None]
         q[..., 5, :] *= 4
-        captured = captured_of(model, *(x.to(dtype) for x in (q, k, v)))
-        assert len(captured.traces) == 1
+        assert len(captured_of(model, *(x.to(dtype) for x in (q, k, v))).traces) == 1
 
 
 def test_small_values_beside_large_ones() -> None:
@@ -548,25 +529,22 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(captured_of(model, IDS).traces) == 3
     for name in ("LlamaModel", "T5Model", "GptOssModel", "DebertaV2Model", "MPNetModel", "FalconModel"):
         model, inputs = built(name, padded=True)
-        with capture(model) as captured, torch.device("cpu"):
-            model(**inputs)
-        assert captured.traces
+        with torch.device("cpu"):
+            assert captured_of(model, **inputs).traces
     x = torch.randn(3, 12, 32)
     layer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
     for module in (nn.TransformerEncoder(layer, 2).eval(), layer.self_attn.eval(), Mixer()):
-        with capture(module) as captured:
-            module(x, x, x) if isinstance(module, nn.MultiheadAttention) else module(x)
-        assert len(captured.traces) == 3
+        given = (x, x, x) if isinstance(module, nn.MultiheadAttention) else (x,)
+        assert len(captured_of(module, *given).traces) == 3
 
 
 def test_memory_is_linear() -> None:
     """A function of any code over 6,000 tokens: nothing as large as a sixteenth of a map is allocated."""
 
     AttentionInterface.register("own", in_parts_of(1000))
-    x, model = torch.randn(1, 1, 6000, 8), Long()
-    with torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
-        model(x, x, x)
-    assert len(captured.traces) == 1
+    x = torch.randn(1, 1, 6000, 8)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        assert len(captured_of(Long(), x, x, x).traces) == 1
     largest = max(event.self_cpu_memory_usage for event in profile.events() or ())
     assert checking.CELLS["cpu"] <= largest < 6000 * 6000 * 4 / 4
 
@@ -639,13 +617,9 @@ def test_multihead_attention(change: Any, need_weights: bool, inside: bool, monk
 
 
 def test_a_forward_that_attends_by_itself_is_refused() -> None:
-    module, x = mha(), torch.randn(3, 12, 32)
-
-    def forward(self: Any, query: torch.Tensor) -> torch.Tensor:
-        return nn.functional.scaled_dot_product_attention(query, query, query)
-
-    module.forward = MethodType(forward, module)  # type: ignore[method-assign,assignment]
-    refused("was replaced", module, x)
+    module: Any = mha()
+    module.forward = MethodType(lambda self, x: nn.functional.scaled_dot_product_attention(x, x, x), module)
+    refused("was replaced", module, torch.randn(3, 12, 32))
 
 
 def test_weights_leave_the_random_numbers_alone() -> None:
@@ -667,10 +641,8 @@ def test_hooks_that_only_look_are_no_obstacle() -> None:
     model, inputs = built("DebertaV2Model", padded=True)
     for part in model.modules():
         part.register_forward_hook(lambda *given: seen.append(given))
-    captured = captured_of(module, x, x, x)
-    assert all(trace.verify().agrees for trace in captured.traces)
-    captured = captured_of(model, **inputs)
-    assert all(trace.verify().agrees for trace in captured.traces)
+    for captured in (captured_of(module, x, x, x), captured_of(model, **inputs)):
+        assert all(trace.verify().agrees for trace in captured.traces)
     assert seen
 
 

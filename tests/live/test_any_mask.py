@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own, softmax_of
+from comparing import captured_of, eager_attentions, own, passed, softmax_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -23,6 +23,7 @@ from products import in_turn, pairwise
 
 LEAST = torch.finfo(torch.float32).min
 INF = float("inf")
+pytestmark = pytest.mark.usefixtures("no_grad")
 
 
 def drawn(batch: int, heads: int, tokens: int, size: float = 1.0) -> list[torch.Tensor]:
@@ -140,8 +141,6 @@ def test_whole_rows_of_padding_between_others(level: float, padding: list[int], 
 def test_a_row_that_is_shifted_as_a_whole(shift: float, causal: bool, of: str) -> None:
     q, k, v = drawn(1, 2, 9)
     mask = torch.zeros(9, 9)
-    if causal:
-        mask = mask.masked_fill(torch.ones(9, 9, dtype=torch.bool).triu(1), -INF)
     rows = {"every row": slice(None), "one row": slice(4, 5), "the last row": slice(8, 9)}[of]
     mask[rows] += shift
     mask = torch.where(torch.ones(9, 9, dtype=torch.bool).triu(1) & causal, -INF, mask)
@@ -206,8 +205,7 @@ def test_masks_of_64_bits_keep_rows_beyond_32() -> None:
     mask[4] = -1e9
     mask[5] -= 20_000
     (trace,) = captured(q, k, v, mask[None, None])
-    truth = softmax_of(q.double(), k.double(), mask)[0].numpy()
-    np.testing.assert_allclose(trace[0].weights[:], truth, atol=1e-6)
+    np.testing.assert_allclose(trace[0].weights[:], softmax_of(q.double(), k.double(), mask)[0], atol=1e-6)
 
 
 BOOLEAN = {
@@ -227,20 +225,19 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
     model = BY_NAME[name].build()
     ids = torch.randint(5, 40, (2, 7))
     mask = BOOLEAN[kind][:, : 1 if name == "BartModel" else 4]  # its stacks have other numbers of heads
-    with torch.no_grad():
-        if name != "MPNetModel":  # which always adds its mask
-            numbers = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
-            meant = captured_of(model, ids, attention_mask=numbers)
-        captured = captured_of(model, ids, attention_mask=mask)
-        trace = captured.traces[0]
-        assert trace.verify().agrees, trace.verify()
-        if name == "MPNetModel":
-            assert trace.verify(against=model(ids, attention_mask=mask, output_attentions=True).attentions).agrees
-            return
-        model.set_attn_implementation("eager")
-        returned = model(ids, attention_mask=mask, output_attentions=True)
-        theirs = returned.encoder_attentions if name == "BartModel" else returned.attentions
-        added = captured_of(model, ids, attention_mask=mask)
+    if name != "MPNetModel":  # which always adds its mask
+        numbers = torch.zeros(mask.shape).masked_fill(~mask, torch.finfo(torch.float32).min)
+        meant = captured_of(model, ids, attention_mask=numbers)
+    captured = captured_of(model, ids, attention_mask=mask)
+    trace = captured.traces[0]
+    assert trace.verify().agrees, trace.verify()
+    if name == "MPNetModel":
+        assert trace.verify(against=model(ids, attention_mask=mask, output_attentions=True).attentions).agrees
+        return
+    model.set_attn_implementation("eager")
+    returned = model(ids, attention_mask=mask, output_attentions=True)
+    theirs = returned.encoder_attentions if name == "BartModel" else returned.attentions
+    added = captured_of(model, ids, attention_mask=mask)
     if kind == "causal":
         np.testing.assert_allclose(trace.weights[:], meant.traces[0].weights[:], atol=1e-5)
     report = trace.verify(against=theirs)
@@ -256,9 +253,8 @@ def test_weights_that_differ_above_the_first_layer_are_not_blamed_on_a_mask() ->
     model = BY_NAME["BertModel"].build()
     model.set_attn_implementation("eager")
     ids = torch.randint(5, 40, (1, 7))
-    with torch.no_grad():
-        trace = captured_of(model, ids).trace
-        first, second, *others = model(ids, output_attentions=True).attentions
+    trace = captured_of(model, ids).trace
+    first, second, *others = model(ids, output_attentions=True).attentions
     report = trace.verify(against=(first, second.flip(-1), *others))
     assert not report.agrees
     assert not report.notes
@@ -278,8 +274,7 @@ def test_the_second_run_is_that_of_the_attention_that_ran(name: str, ran: str) -
     ids = torch.randint(5, 40, (2, 7), generator=torch.Generator().manual_seed(1))
     for mask in masks:
         model.config._attn_implementation = ran
-        with torch.no_grad(), capture(model, padding="keep") as captured:
-            model(ids, attention_mask=mask)
+        captured = captured_of(model, ids, options={"padding": "keep"}, attention_mask=mask)
         model.config._attn_implementation = "eager" if ran == "sdpa" else "sdpa"
         for trace in captured.traces:
             assert trace.verify().agrees, (trace.row, trace.verify())
@@ -296,12 +291,11 @@ def test_padding_is_kept_on_request(name: str, side: str) -> None:
     ids, mask = torch.randint(5, 40, (2, 6)), torch.ones(2, 6, dtype=torch.long)
     cut = (4, 5) if side == "right" else (0, 1)
     mask[0, list(cut)] = 0
-    with torch.no_grad(), capture(model, padding="keep") as kept, capture(model) as dropped:
-        model(ids, attention_mask=mask)
+    with capture(model, padding="keep") as kept:
+        dropped = captured_of(model, ids, attention_mask=mask)
     if name not in ("MPNetModel", "DebertaModel", "DebertaV2Model"):
         model.set_attn_implementation("eager")
-    with torch.no_grad():
-        theirs = model(ids, attention_mask=mask, output_attentions=True).attentions
+    theirs = model(ids, attention_mask=mask, output_attentions=True).attentions
     for row in (0, 1):
         trace, short = kept.traces[row], dropped.traces[row]
         assert (len(trace), trace.left_out.size, tuple(short.left_out)) == (6, 0, cut if row == 0 else ())
@@ -318,12 +312,8 @@ def test_queries_of_a_decoder_from_which_every_key_is_hidden(name: str) -> None:
     model, inputs = built(name, padded=True)
     inputs["decoder_attention_mask"] = torch.tensor([[1] * 5, [0, 0, 1, 1, 1]])
     model.set_attn_implementation("sdpa")
-    with torch.no_grad(), capture(model, padding="keep") as captured:
-        model(**inputs)
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        theirs = model(**inputs, output_attentions=True).decoder_attentions[0][1].numpy()
-    model.set_attn_implementation("sdpa")
+    captured = captured_of(model, options={"padding": "keep"}, **inputs)
+    theirs = eager_attentions(model, inputs, (("decoder", "decoder_attentions"),))["decoder"][0][1]
     trace = captured["decoder"][1]
     assert len(trace) == 5
     np.testing.assert_allclose(theirs[:, :2].sum(-1), 1, atol=1e-6)
@@ -340,8 +330,7 @@ def test_a_shifted_row_beside_a_sink(name: str) -> None:
     for shift in (LEAST, -20_000.0, -300.0, 15_000.0):
         mask = torch.zeros(1, 1, 7, 7).masked_fill(torch.ones(7, 7, dtype=torch.bool).triu(1), LEAST)
         mask[..., 4, :] = torch.where(mask[..., 4, :] == LEAST, LEAST, shift)
-        with torch.no_grad(), capture(model) as captured:
-            theirs = model(ids, attention_mask=mask, output_attentions=True)
+        theirs, captured = passed(model, ids, attention_mask=mask, output_attentions=True)
         for layer, cells in enumerate(theirs.attentions):
             np.testing.assert_allclose(captured.trace[layer].weights[:], cells[0], atol=1e-5)
         places = torch.cat([theirs.attentions[0][0], 1 - theirs.attentions[0][0].sum(-1, keepdim=True)], -1)
@@ -357,11 +346,9 @@ def test_a_shifted_row_beside_a_sink(name: str) -> None:
 def test_a_last_query_that_nobody_sees_is_kept_on_request(need_weights: bool) -> None:
     mha, x = nn.MultiheadAttention(16, 4, batch_first=True).eval(), torch.randn(1, 5, 16)
     hidden = ~torch.tril(torch.ones(5, 5), -1).bool()
-    with torch.no_grad(), capture(mha, padding="keep") as kept:
-        mha(x, x, x, attn_mask=hidden, need_weights=need_weights)
+    kept = captured_of(mha, x, x, x, options={"padding": "keep"}, attn_mask=hidden, need_weights=need_weights)
     dropped = captured_of(mha, x, x, x, attn_mask=hidden, need_weights=need_weights)
-    with torch.no_grad():
-        _, expected = mha(x, x, x, attn_mask=hidden, average_attn_weights=False)
+    _, expected = mha(x, x, x, attn_mask=hidden, average_attn_weights=False)
     np.testing.assert_allclose(kept.trace[0].weights[:, 1:], expected[0, :, 1:], atol=1e-6)
     assert (kept.trace.left_out.tolist(), dropped.trace.left_out.tolist()) == ([], [4])
 

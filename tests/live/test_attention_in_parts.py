@@ -10,16 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, Seen, captured_of, own, refused, weights_of
+from comparing import Mixer, Seen, captured_of, own, passed, refused, weights_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
+from largest import Largest
 
 ROWS, HEADS, TOKENS, WIDTH = 3, 4, 12, 8
 PLACES = torch.arange(TOKENS)
+pytestmark = pytest.mark.usefixtures("no_grad")
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -189,25 +191,24 @@ NOT_JOINED: dict[str, tuple[Attend, str]] = {
 
 def check(model: Any, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
     """Every cell of every trace, its tokens, its place in the batch, and what its heads write."""
-    with mode(), capture(model) as captured:
-        watched = model(IDS)
+    with mode():
+        watched, captured = passed(model, IDS)
     assert captured.stacks == ("self",)
     assert captured.unrecorded == ()
     assert [trace.row for trace in captured.traces] == [*range(ROWS)]
-    with torch.no_grad():
-        assert torch.equal(model(IDS), watched)
-        x = model.embed(IDS)
-        for layer, block in enumerate(model.blocks):
-            weights = weights_of(block, x, mask if layer in (1, 2) else FULL)
-            written = block(x)
-            for trace in captured.traces:
-                kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
-                np.testing.assert_allclose(trace[layer].weights[...], weights[trace.row].numpy()[kept], atol=1e-6)
-                total = sum(trace[layer, head].output for head in range(HEADS)) + block.out.bias.numpy()
-                np.testing.assert_allclose(total, written[trace.row].numpy()[trace.positions], atol=1e-5)
-                assert trace.ids == tuple(IDS[trace.row, trace.positions].tolist())
-            x = x + written
-        assert all(trace.verify(reference=False).agrees for trace in captured.traces)
+    assert torch.equal(model(IDS), watched)
+    x = model.embed(IDS)
+    for layer, block in enumerate(model.blocks):
+        weights = weights_of(block, x, mask if layer in (1, 2) else FULL)
+        written = block(x)
+        for trace in captured.traces:
+            kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
+            np.testing.assert_allclose(trace[layer].weights[...], weights[trace.row].numpy()[kept], atol=1e-6)
+            total = sum(trace[layer, head].output for head in range(HEADS)) + block.out.bias.numpy()
+            np.testing.assert_allclose(total, written[trace.row].numpy()[trace.positions], atol=1e-5)
+            assert trace.ids == tuple(IDS[trace.row, trace.positions].tolist())
+        x = x + written
+    assert all(trace.verify(reference=False).agrees for trace in captured.traces)
 
 
 MODES = (torch.no_grad, torch.enable_grad, torch.inference_mode)
@@ -232,8 +233,7 @@ def error_of(
     """The error of a model whose layers 1 and 2 attend in parts; without `strict` they are listed."""
     message = rf"not recorded: scaled_dot_product_attention {parts} in {where}"
     raised = refused(message, model, IDS)
-    with torch.no_grad(), capture(model, strict=False) as captured:
-        model(IDS)
+    captured = captured_of(model, IDS, options={"strict": False})
     assert [one.module.split(".")[:2] for one in captured.unrecorded] == [["blocks", "1"], ["blocks", "2"]]
     assert {(trace.numbers, len(trace.unrecorded)) for trace in captured.traces} == {(numbers, 2)}
     return str(raised)
@@ -257,26 +257,18 @@ def test_masks_of_chunks_take_linear_memory(seen: torch.Tensor, rule: Any, monke
     """All chunks' masks together are a map of all pairs, which nobody holds."""
     monkeypatch.setattr("headscope.live.masks.cells.BLOCK_CELLS", CHUNK * LONG)
     model, x = Attention(in_chunks(CHUNK, seen)), torch.randn(1, LONG, 32)
-    with torch.no_grad(), torch.profiler.profile(profile_memory=True) as profile, capture(model) as captured:
-        model(x)
-    mask = captured.trace[0].mask
+    with Largest() as largest:
+        mask = captured_of(model, x).trace[0].mask
     assert (mask.causal, mask.window, mask.bias) == (*rule, None)
-    assert max(event.self_cpu_memory_usage for event in profile.events() or ()) < LONG * LONG
-
-
-class Inner(nn.Module):
-    """Attention without projections, as some libraries have it."""
-
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return sdpa(q, k, v)
+    assert CHUNK * LONG <= largest.cells < LONG * LONG / 4
 
 
 class WithInner(Attention):
-    """A loop around a module of its own."""
+    """A loop around a module of its own without projections, as some libraries have it."""
 
     def __init__(self, attend: Any) -> None:
         super().__init__(attend)
-        self.inner = Inner()
+        self.inner = own(lambda self, q, k, v: sdpa(q, k, v))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.attend(self.inner, *self.parts(x)).transpose(1, 2).flatten(2))
@@ -285,11 +277,8 @@ class WithInner(Attention):
 def test_a_loop_around_a_module_without_projections() -> None:
     chunks = lambda inner, q, k, v: torch.cat([inner(part, k, v) for part in q.split(5, 2)], 2)  # noqa: E731
     model = model_of(chunks, WithInner)
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
-        x = model.embed(IDS)
-        x = x + model.blocks[0](x)
-        weights = weights_of(model.blocks[1], x, FULL)
+    captured, x = captured_of(model, IDS), model.embed(IDS)
+    weights = weights_of(model.blocks[1], x + model.blocks[0](x), FULL)
     for trace in captured["blocks.*.inner"]:
         np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
         assert trace.ids == tuple(IDS[trace.row].tolist())
@@ -297,13 +286,7 @@ def test_a_loop_around_a_module_without_projections() -> None:
 
 def test_a_loop_over_rows_around_a_module_without_projections() -> None:
     rows = lambda inner, *qkv: torch.cat([inner(*(x[at : at + 1] for x in qkv)) for at in range(ROWS)])  # noqa: E731
-    error_of(model_of(rows, WithInner), OF_ROWS, r"blocks\.1\.inner \(Inner\)", (0, 1))
-
-
-def only_some_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    found = torch.zeros_like(q)
-    found[1:] = sdpa(q[1:], k[1:], v[1:])
-    return found
+    error_of(model_of(rows, WithInner), OF_ROWS, r"blocks\.1\.inner \(Own\)", (0, 1))
 
 
 def windows_of_copies(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -324,7 +307,7 @@ UNKNOWN: dict[str, Attend] = {
     "from the last to the first": lambda q, k, v: torch.cat([sdpa(x, k, v) for x in q.split(4, 2)[::-1]][::-1], 2),
     "changed before a Linear reads them": lambda q, k, v: in_chunks(4)(q, k, v) * 2,
     "windows of keys that are copies": windows_of_copies,
-    "only some of the rows": only_some_rows,
+    "only some of the rows": lambda *qkv: nn.functional.pad(sdpa(*(x[1:] for x in qkv)), (0,) * 6 + (1, 0)),
     "several scales": lambda q, k, v: torch.cat(
         [sdpa(q[:, :, at : at + 4], k, v, scale=0.1 * (1 + at)) for at in (0, 4, 8)], 2
     ),
@@ -439,11 +422,8 @@ def test_two_maps_of_all_tokens_are_two_stacks(heads: int) -> None:
         return (sdpa(q, k, v) - 0.5 * sdpa(k, q, v)).expand(-1, HEADS, -1, -1)
 
     model = model_of(difference)
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS)
-        x = model.embed(IDS)
-        x = x + model.blocks[0](x)
-        q, k, _ = (part[:, :heads] for part in model.blocks[1].parts(x))
+    captured, x = captured_of(model, IDS), model.embed(IDS)
+    q, k, _ = (part[:, :heads] for part in model.blocks[1].parts(x + model.blocks[0](x)))
     assert captured.stacks == ("self", "self.2")
     for trace in captured["self.2"]:
         weights = (k @ q.mT * WIDTH**-0.5).softmax(-1)[trace.row]
@@ -451,12 +431,8 @@ def test_two_maps_of_all_tokens_are_two_stacks(heads: int) -> None:
 
 
 def test_queries_that_are_some_of_the_tokens_are_not_taken_for_the_last() -> None:
-    def first_only(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return sdpa(q[:, :, :1], k, v)
-
-    model = looped(Attention(first_only), lambda inner, x: inner(x))
-    captured = captured_of(model, IDS)
-    for trace in captured.traces:
+    model = looped(Attention(lambda q, k, v: sdpa(q[:, :, :1], k, v)), lambda inner, x: inner(x))
+    for trace in captured_of(model, IDS).traces:
         assert (len(trace.queries), trace.keys.ids) == (1, tuple(IDS[trace.row].tolist()))
         assert trace.keys is not trace.queries
 
@@ -467,10 +443,7 @@ def test_no_batch_at_all(mask: torch.Tensor) -> None:
     given = mask if mask is BIAS else mask == 0
     block = Attention(lambda q, k, v: sdpa(q[0], k[0], v[0], attn_mask=given)[None])
     model = looped(block, lambda inner, x: inner(x))
-    with torch.no_grad(), capture(model) as captured:
-        model(IDS[1:2])
-        weights = weights_of(block, model.embed(IDS[1:2]), mask)[0].numpy()
-    trace = captured.trace
+    trace, weights = captured_of(model, IDS[1:2]).trace, weights_of(block, model.embed(IDS[1:2]), mask)[0].numpy()
     kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
     np.testing.assert_allclose(trace[0].weights[...], weights[kept], atol=1e-6)
     assert trace.ids == tuple(IDS[1, trace.positions].tolist())
@@ -479,10 +452,7 @@ def test_no_batch_at_all(mask: torch.Tensor) -> None:
 FOLDS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor], torch.Tensor]]] = {
     "rows first": (lambda x: x.flatten(0, 1), lambda x: x.unflatten(0, (-1, HEADS))),
     "heads first": (lambda x: x.transpose(0, 1).flatten(0, 1), lambda x: x.unflatten(0, (HEADS, -1)).transpose(0, 1)),
-    "heads first, in pieces": (
-        lambda x: torch.cat(x.unbind(1)),
-        lambda x: torch.stack(x.chunk(HEADS), 1),
-    ),
+    "heads first, in pieces": (lambda x: torch.cat(x.unbind(1)), lambda x: torch.stack(x.chunk(HEADS), 1)),
     "rows first, with an axis": (lambda x: x.flatten(0, 1)[:, None], lambda x: x[:, 0].unflatten(0, (-1, HEADS))),
 }
 """Ways in which rows and heads lie on one axis, and back."""
@@ -534,7 +504,7 @@ def test_rows_and_heads_on_one_axis_are_refused_where_no_projection_proves_them(
 
     error_of(model_of(scaled), "over other rows than it was given")
     model = model_of(folded("rows first", None))
-    with torch.no_grad(), pytest.raises(UnsupportedError, match="attends in parts"), ablate(model, [(1, 0)]):
+    with pytest.raises(UnsupportedError, match="attends in parts"), ablate(model, [(1, 0)]):
         model(IDS)
 
 
@@ -544,11 +514,11 @@ def test_rows_and_heads_on_one_axis_are_refused_where_no_projection_proves_them(
 def test_heads_of_parts_are_silenced(attend: Attend, at_once: Attend) -> None:
     """In every row, too; a capture lists what is in several parts, or has it as silenced."""
     model = model_of(attend)
-    with torch.no_grad(), ablate(model, [(1, 2)]), capture(model, strict=False) as captured:
+    with ablate(model, [(1, 2)]), capture(model, strict=False) as captured:
         watched = model(IDS)
     for at in (1, 2):
         model.blocks[at].attend = at_once
-    with torch.no_grad(), ablate(model, [(1, 2)]):
+    with ablate(model, [(1, 2)]):
         torch.testing.assert_close(watched, model(IDS))
     if at_once is sdpa:
         assert captured.unrecorded == ()
@@ -567,7 +537,7 @@ def test_heads_of_parts_are_silenced(attend: Attend, at_once: Attend) -> None:
 )
 def test_heads_that_a_part_does_not_show_are_not_silenced(attend: Attend, head: int, how: str, message: str) -> None:
     model, kind = model_of(attend), InputError if "no head" in message else UnsupportedError
-    with torch.no_grad(), pytest.raises(kind, match=message), ablate(model, {(1, head): how}):
+    with pytest.raises(kind, match=message), ablate(model, {(1, head): how}):
         model(IDS)
 
 
@@ -587,7 +557,7 @@ def test_several_images_in_one_sequence(implementation: str, sizes: tuple[tuple[
     patches = torch.randn(32, 96, generator=torch.Generator().manual_seed(2))
     captured = captured_of(model, patches, grid)
     model.set_attn_implementation("sdpa")
-    with torch.no_grad(), Seen() as seen:
+    with Seen() as seen:
         model(patches, grid)
     model.set_attn_implementation(implementation)
     trace = captured.trace

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import Mixer, captured_of, eager_attentions, own, pass_of, refused
+from comparing import Mixer, captured_of, eager_attentions, own, pass_of, passed, refused
 from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
@@ -95,26 +95,22 @@ def test_everything_is_as_before(name: str, raises: bool) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("in the middle of it")
 
-    last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
     if raises:
+        last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
         handle = last.register_forward_hook(broken)
         with pytest.raises(RuntimeError, match="in the middle"), capture(model) as captured:
             model(**inputs)
         handle.remove()
         assert captured.traces == []
     else:
-        with torch.no_grad(), capture(model):
-            model(**inputs)
+        captured_of(model, **inputs)
     assert state(model) == before
 
 
 def test_select_layers_heads_and_precision() -> None:
     model, inputs = BERT.build(), BERT.inputs(padded=False)
-    with torch.no_grad():
-        whole = captured_of(model, **inputs)
-        with capture(model, layers=[1], heads=[3, 1], values=False, dtype="fp16") as some:
-            model(**inputs)
-    trace, reference = some.traces[0], whole.traces[0]
+    options = {"layers": [1], "heads": [3, 1], "values": False, "dtype": "fp16"}
+    trace, reference = (captured_of(model, options=given, **inputs).traces[0] for given in (options, {}))
     assert trace.numbers == (1,)
     assert trace.head_numbers(1) == (1, 3)
     assert trace.layers[0].v is None
@@ -129,8 +125,8 @@ def test_selected_and_silenced_heads(name: str, kv_heads: int) -> None:
     model, inputs = built(name, padded=True)
     whole = captured_of(model, **inputs)
     assert whole.traces[0].layers[0].k.shape[0] == kv_heads
-    with torch.no_grad(), ablate(model, [(1, 3)]), capture(model, layers=[1], heads=[2, 3]) as some:
-        model(**inputs)
+    with ablate(model, [(1, 3)]):
+        some = captured_of(model, options={"layers": [1], "heads": [2, 3]}, **inputs)
     for trace, reference in zip(some.traces, whole.traces, strict=True):
         for part in ("k", "weights", "output"):
             np.testing.assert_array_equal(*(np.asarray(getattr(one[1, 2], part)) for one in (trace, reference)))
@@ -177,11 +173,11 @@ def test_the_only_trace_or_an_error() -> None:
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_modes(mode: Any) -> None:
     model, inputs = BERT.build(), BERT.inputs(padded=True)
-    with mode(), capture(model) as captured:
-        output = model(**inputs).last_hidden_state
+    with mode():
+        output, captured = passed(model, **inputs)
     assert captured.traces[0].verify(reference=False).agrees
     if mode is torch.enable_grad:
-        output.sum().backward()
+        output.last_hidden_state.sum().backward()
         assert model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
 
 
@@ -213,10 +209,8 @@ def test_a_trace_goes_to_another_process_without_its_model(what: str | None, mon
 
 
 def test_data_parallel_over_one_place_works_and_over_more_is_refused() -> None:
-    model = BERT.build()
-    wrapped = nn.DataParallel(model)
-    captured = captured_of(wrapped, **BERT.inputs(padded=False))
-    assert len(captured.traces) == 2
+    wrapped = nn.DataParallel(BERT.build())
+    assert len(captured_of(wrapped, **BERT.inputs(padded=False)).traces) == 2
     wrapped.device_ids = [0, 1]
     with pytest.raises(UnsupportedError, match=r"2 devices[\s\S]*model\.module"):
         capture(wrapped)
@@ -265,8 +259,7 @@ class Counter(Consumer):
 
 
 def test_consumers_get_live_tensors() -> None:
-    model, inputs = BERT.build(), BERT.inputs(padded=False)
-    counter = Counter()
+    model, inputs, counter = BERT.build(), BERT.inputs(padded=False), Counter()
     with torch.no_grad(), feed(model, counter):
         model(**inputs)
     assert list(counter.masses) == [1]
@@ -318,20 +311,14 @@ def test_models_that_cannot_be_read_raise_before_anything_runs(name: str, settin
 
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
-SEGFORMER = {
-    "hidden_sizes": [8, 8, 16, 16],
-    "depths": [1] * 4,
-    "num_attention_heads": [1, 2, 2, 2],
-    "decoder_hidden_size": 8,
-}
+SEGFORMER = {"hidden_sizes": [8, 8, 16, 16], "num_attention_heads": [1, 2, 2, 2], "depths": [1] * 4}
+SEGFORMER |= {"decoder_hidden_size": 8}  # type: ignore[dict-item]
 SWIN = {"image_size": 64, "patch_size": 8, "embed_dim": 8, "depths": [2, 1], "num_heads": [2, 2], "window_size": 4}
 
 
 @pytest.mark.parametrize(("name", "settings"), [("SegformerModel", SEGFORMER), ("SwinModel", SWIN)])
 def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: dict[str, Any]) -> None:
-    family = Family(name, settings, takes="image")
-    model = family.build()
-    captured = captured_of(model, pixel_values=IMAGES)
+    captured = captured_of(Family(name, settings, takes="image").build(), pixel_values=IMAGES)
     assert len(captured.traces) > 2
     assert all(trace.verify(reference=False).agrees for trace in captured.traces)
 
@@ -339,19 +326,17 @@ def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: d
 @pytest.mark.parametrize("settings", [SWIN, {**SWIN, "depths": [2, 2], "num_heads": [2, 4]}])
 def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, Any]) -> None:
     """transformers returns the last layer of each of Swin's stages."""
-    family = Family("SwinModel", settings, takes="image")
-    model = family.build()
+    model = Family("SwinModel", settings, takes="image").build()
     model.set_attn_implementation("eager")
-    with torch.no_grad(), capture(model) as captured:
-        attentions = model(pixel_values=IMAGES, output_attentions=True).attentions
+    output, captured = passed(model, pixel_values=IMAGES, output_attentions=True)
     last = np.cumsum(settings["depths"]) - 1
     for trace in captured.traces:
-        report = trace.verify(against=attentions)
+        report = trace.verify(against=output.attentions)
         assert report.agrees, report
         stage = int(np.searchsorted(last, trace.numbers[0]))
         assert f"array {stage} is layer {last[stage]}" in report.checks[0].compared
         assert f"array {1 - stage} is of no layer here" in report.checks[0].compared
-        changed = [attention.clone() for attention in attentions]
+        changed = [attention.clone() for attention in output.attentions]
         changed[stage][trace.row, 0, 0] = changed[stage][trace.row, 0, 0].flip(-1)
         with contextlib.suppress(InputError):
             assert not trace.verify(against=changed).agrees
@@ -363,9 +348,12 @@ def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, A
 THREADS = 4
 
 
-def transformers_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
-    """A model, one of its inner modules, and for each thread an input of another length."""
-    model = BY_NAME["BertModel"].build()
+Made = tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]
+"""A model, one of its inner modules, and for each thread an input of another length."""
+
+
+def transformers_model() -> Made:
+    model = BERT.build()
     return model, model.encoder.layer[1], lambda at: torch.arange(5, 10 + at)[None]
 
 
@@ -377,12 +365,12 @@ def torch_layer() -> nn.Module:
     return nn.TransformerEncoderLayer(32, 2, 32, batch_first=True)
 
 
-def torch_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
+def torch_model() -> Made:
     model = nn.TransformerEncoder(torch_layer(), 2, enable_nested_tensor=False).eval()
     return model, model.layers[1], numbers
 
 
-def own_model() -> tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]:
+def own_model() -> Made:
     """Custom attention that calls PyTorch's."""
     model = nn.Sequential(Mixer(), Mixer())
     return model, model[1], numbers
@@ -549,11 +537,10 @@ def test_a_layer_that_another_thread_runs_is_named(
 ) -> None:
     """A forward pass is recorded in one thread: a layer that it has sent to another ends it with an error."""
     model = divided([layer() for _ in range(3)], elsewhere, directly=directly)
-    with torch.no_grad(), hs.capture(model, strict=False) as captured:
-        expected = model(X)
+    expected, captured = passed(model, X, options={"strict": False})
     assert {call.module.split(".")[1] for call in captured.unrecorded} == {str(at) for at in elsewhere}
     refused(rf"attention in another thread in layers\.{min(elsewhere)}", model, X)
-    with torch.no_grad(), hs.capture(model.layers[1]) as captured:
+    with hs.capture(model.layers[1]) as captured:
         torch.testing.assert_close(model(X), expected)
     assert directly or len(captured.traces) == 1  # which is captured alone, whichever thread runs it
 
@@ -570,27 +557,11 @@ def test_a_transformers_layer_that_another_thread_runs_is_named() -> None:
     refused(r"another thread in encoder\.layer\.1", model, ids(0))
 
 
-def test_a_child_that_another_thread_runs_is_named() -> None:
-    """What begins a forward pass of its own elsewhere is missing here all the same."""
-
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        with ThreadPoolExecutor(1) as pool:
-            result: torch.Tensor = pool.submit(self.second, self.first(x)).result()
-        return result
-
-    model = own(forward, first=Mixer(), second=Mixer())
-    with torch.no_grad(), hs.capture(model), pytest.raises(UnsupportedError, match="another thread in second"):
-        model(X)
-
-
 def test_layers_without_a_call_are_listed() -> None:
     """A model may skip layers, so that is no error; the trace and its report say so."""
     model = own(lambda self, x: self.layers[1](x), layers=nn.ModuleList([Mixer(), Mixer()]))
     captured = captured_of(model, X)
     note = "no attention of layers.0 was seen in this forward pass"
-    assert captured.trace.numbers == (1,)
-    assert captured.trace.notes == (note,)
+    assert (captured.trace.numbers, captured.trace.notes) == ((1,), (note,))
     assert note in captured.trace.verify().notes
-    with torch.no_grad(), hs.capture(model, layers=[1]) as captured:
-        model(X)
-    assert captured.trace.notes == ()
+    assert captured_of(model, X, options={"layers": [1]}).trace.notes == ()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, captured_of, own, refused
+from comparing import Mixer, captured_of, own, passed, refused
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 
@@ -25,23 +25,16 @@ QUERIES = (5, TOKENS - 1)
 Change = Callable[[torch.Tensor], None]
 
 
-def cut(mask: torch.Tensor) -> None:
-    """Mask key 3 for some queries, or for all if the mask has a single row."""
-    rows = QUERIES if mask.shape[-2] > 1 else (0,)
-    for row in rows:
-        mask[..., row, 3] = False if mask.dtype == torch.bool else float("-inf")
-
-
-def cut_through_numpy(mask: torch.Tensor) -> None:
-    array = mask.numpy()
-    array[..., QUERIES if mask.shape[-2] > 1 else 0, 3] = False if mask.dtype == torch.bool else -np.inf
+def cut(mask: Any) -> None:
+    """Mask key 3 for some queries, or for all if the mask, of PyTorch or NumPy, has a single row."""
+    mask[..., QUERIES if mask.shape[-2] > 1 else 0, 3] = False if "bool" in str(mask.dtype) else -np.inf
 
 
 WAYS: dict[str, tuple[Any, Change]] = {
     "no_grad": (torch.no_grad, cut),
     "inference_mode": (torch.inference_mode, cut),
     "data": (torch.enable_grad, lambda mask: cut(mask.data)),
-    "NumPy": (torch.enable_grad, cut_through_numpy),
+    "NumPy": (torch.enable_grad, lambda mask: cut(mask.numpy())),
 }
 
 
@@ -143,9 +136,9 @@ GIVEN: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor,
 def test_a_mask_that_changes_between_layers(kind: str, way: str) -> None:
     (mode, change), (make, masks) = WAYS[way], GIVEN[kind]
     model = stack(make)
-    with mode(), capture(model) as captured:
+    with mode():
         mask, given = masks()
-        model(torch.randn(2, TOKENS, 32), mask, change, given)
+        captured = passed(model, torch.randn(2, TOKENS, 32), mask, change, given)[1]
     assert_right(captured.traces, model.layers)
     if kind in MASKS:
         changed, before = (model.layers[number].weights for number in (1, 0))
@@ -156,20 +149,14 @@ def test_a_mask_that_changes_between_layers(kind: str, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["bool", "float"])
 def test_multihead_attention(kind: str, way: str) -> None:
-    mode, _ = WAYS[way]
-
     def change(mask: torch.Tensor) -> None:
         array = mask.data if way != "NumPy" else torch.from_numpy(mask.numpy())
         array[5, 3] = True if kind == "bool" else float("-inf")
 
-    model = stack(Torch)
-    with mode(), capture(model) as captured:
-        model(torch.randn(2, TOKENS, 32), ~allowed(TOKENS) if kind == "bool" else torch.zeros(TOKENS, TOKENS), change)
+    model, mask = stack(Torch), ~allowed(TOKENS) if kind == "bool" else torch.zeros(TOKENS, TOKENS)
+    with WAYS[way][0]():
+        captured = passed(model, torch.randn(2, TOKENS, 32), mask, change)[1]
     assert_right(captured.traces, model.layers)
-
-
-def fill(mask: torch.Tensor) -> None:
-    mask.fill_(True)
 
 
 def test_padding_that_a_later_layer_looks_at() -> None:
@@ -177,7 +164,7 @@ def test_padding_that_a_later_layer_looks_at() -> None:
     model = stack(Layer)
     mask = allowed(2, 1, 1)
     mask[1, ..., TOKENS - 4 :] = False
-    captured = captured_of(model, torch.randn(2, TOKENS, 32), mask, fill)
+    captured = captured_of(model, torch.randn(2, TOKENS, 32), mask, lambda mask: mask.fill_(True))
     assert_right(captured.traces, model.layers)
     assert [(trace.numbers, len(trace)) for trace in captured.traces if trace.row] == [
         ((0, 2), TOKENS - 4),
@@ -189,25 +176,21 @@ def test_padding_that_a_later_layer_looks_at() -> None:
 @pytest.mark.parametrize(("name", "argument"), [("BertModel", "attention_mask"), ("T5EncoderModel", "position_bias")])
 def test_models_of_transformers(name: str, argument: str, implementation: str) -> None:
     """A hook changes the mask, or T5's position bias, before the second layer: as in a run with eager attention."""
-    family = BY_NAME["BertModel" if name == "BertModel" else "T5Model"]
-    model = family.build()
+    model = BY_NAME["BertModel"].build() if name == "BertModel" else BY_NAME["T5Model"].build().encoder
     model.set_attn_implementation(implementation)
-    layers = model.encoder.layer if name == "BertModel" else model.encoder.block
-    model = model if name == "BertModel" else model.encoder
 
     def change(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor) and value.dim() == 4]
-        for value in given:
-            value[..., 2, 1] = float("-inf")
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Tensor) and value.dim() == 4:
+                value[..., 2, 1] = float("-inf")
 
+    layers = model.encoder.layer if name == "BertModel" else model.block
     layers[1].register_forward_pre_hook(change, with_kwargs=True)
     ids = torch.arange(3, 15)[None]
-    inputs = {"input_ids": ids, "attention_mask": torch.zeros(1, 1, 12, 12)}
+    captured = captured_of(model, ids, attention_mask=torch.zeros(1, 1, 12, 12))
+    model.set_attn_implementation("eager")
     with torch.no_grad():
-        captured = captured_of(model, **inputs)
-        inputs["attention_mask"] = torch.zeros(1, 1, 12, 12)
-        model.set_attn_implementation("eager")
-        attentions = model(**inputs, output_attentions=True).attentions
+        attentions = model(ids, attention_mask=torch.zeros(1, 1, 12, 12), output_attentions=True).attentions
     assert attentions[1][0, 0, 2, 1] == 0 < attentions[0][0, 0, 2, 1]
     for number, expected in enumerate(attentions):
         np.testing.assert_allclose(np.asarray(captured.trace[number].weights), expected[0], atol=2e-5)
@@ -224,12 +207,11 @@ def test_a_function_of_flex_attention_that_looks_at_what_changes_is_refused() ->
 
     block_mask = flex.create_block_mask(mask_mod, None, None, 40, 40, device="cpu")
 
-    class Flexible(nn.Module):
-        def forward(self, x: torch.Tensor) -> Any:
-            q = x.unflatten(-1, (2, 16)).transpose(1, 2)
-            return flex.flex_attention(q, q, q, block_mask=block_mask).transpose(1, 2).flatten(2)  # type: ignore[union-attr]
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        q = x.unflatten(-1, (2, 16)).transpose(1, 2)
+        return flex.flex_attention(q, q, q, block_mask=block_mask).transpose(1, 2).flatten(2)  # type: ignore[union-attr]
 
-    model = nn.Sequential(Flexible(), Flexible()).eval()
+    model = nn.Sequential(own(forward), own(forward)).eval()
     for query in (5, 17, 38):  # one query of all
         hidden.zero_()
         handle = model[1].register_forward_pre_hook(lambda module, args, at=query: hidden.__setitem__(at, True))  # type: ignore[misc]
@@ -256,14 +238,10 @@ def test_masks_elsewhere_are_compared_without_waiting(monkeypatch: pytest.Monkey
 
 def test_what_a_caller_changes_after_the_pass() -> None:
     """Masks, ids and outputs in memory that is used again: the traces keep what was there."""
-    family = BY_NAME["BertModel"]
-    model = family.build()
-    ids = torch.arange(3, 15)[None]
-    mask = torch.randn(1, 4, 12, 12)
-    with torch.no_grad(), capture(model) as captured:
-        output = model(input_ids=ids, attention_mask=mask)
-    expected = output.last_hidden_state[0].clone()
-    bias = mask[0].clone()
+    model, ids, mask = BY_NAME["BertModel"].build(), torch.arange(3, 15)[None], torch.randn(1, 4, 12, 12)
+    with torch.no_grad():
+        output, captured = passed(model, input_ids=ids, attention_mask=mask)
+    expected, bias = output.last_hidden_state[0].clone(), mask[0].clone()
     for tensor in (ids, mask, output.last_hidden_state, output.pooler_output):
         tensor.fill_(4)
     trace = captured.trace

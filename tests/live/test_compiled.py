@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of
+from comparing import captured_of, passed
 from torch import nn
 
 import headscope as hs
@@ -47,19 +47,10 @@ def compiled(model: Any, backend: str = "eager", **options: Any) -> tuple[Any, A
     return torch.compile(model, backend=counter, fullgraph=True, **options), counter
 
 
-def traces_of(model: Any, call: Callable[..., Any], inputs: dict[str, Any]) -> list[Any]:
-    with torch.no_grad(), capture(model) as captured:
-        call(**inputs)
-    return captured.traces
-
-
 def assert_same(want: list[Any], traces: list[Any], tolerance: float) -> None:
-    assert [(trace.stack, trace.row, trace.tokens) for trace in traces] == [
-        (trace.stack, trace.row, trace.tokens) for trace in want
-    ]
     for one, other in zip(want, traces, strict=True):
-        assert one.numbers == other.numbers
-        assert one.cut == other.cut
+        for name in ("stack", "row", "tokens", "numbers", "cut"):
+            assert getattr(one, name) == getattr(other, name), name
         assert one.keys.tokens == other.keys.tokens
         for mine, its in zip(one.layers, other.layers, strict=True):
             assert (mine.name, mine.stage, mine.scale) == (its.name, its.stage, its.scale)
@@ -79,21 +70,19 @@ def test_same_traces_and_the_graph_as_it_was(backend: str) -> None:
     """Heads are silenced in the block as those of the model itself; the graph knows nothing of it."""
     check_backend(backend)
     model, inputs = BERT.build(), BERT.inputs(padded=True)
-    want = traces_of(model, model, inputs)
+    want = captured_of(model, **inputs).traces
     graph, counter = compiled(model, backend)
     with torch.no_grad():
-        alone = graph(**inputs).last_hidden_state
-        with capture(graph) as captured:
-            output = graph(**inputs).last_hidden_state
+        alone, (output, captured) = graph(**inputs).last_hidden_state, passed(graph, **inputs)
         with hs.ablate(model, {(0, 1)}):
             expected = model(**inputs).last_hidden_state
-        with hs.ablate(graph, {(0, 1)}), capture(graph) as ablated:
-            silenced = graph(**inputs).last_hidden_state
+        with hs.ablate(graph, {(0, 1)}):
+            silenced, ablated = passed(graph, **inputs)
         torch.testing.assert_close(graph(**inputs).last_hidden_state, alone, rtol=0, atol=0)
     assert counter.frame_count == 1
-    torch.testing.assert_close(output, alone, rtol=0, atol=1e-5)
-    torch.testing.assert_close(silenced, expected, rtol=0, atol=0)
-    assert not torch.allclose(silenced, alone, atol=1e-3)
+    torch.testing.assert_close(output.last_hidden_state, alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(silenced.last_hidden_state, expected, rtol=0, atol=0)
+    assert not torch.allclose(silenced.last_hidden_state, alone, atol=1e-3)
     assert ablated.traces[0].ablated == {(0, 1)}
     assert_same(want, captured.traces, 1e-6)
     report = captured.traces[0].verify()
@@ -124,17 +113,19 @@ def test_same_traces_however_a_model_is_compiled(
     way: Callable[[Any], tuple[Any, Callable[..., Any]]], before: bool
 ) -> None:
     model, inputs = SHORT.build(), SHORT.inputs(padded=True)
-    want = traces_of(model, model, inputs)
-    captured, call = way(model)
-    if before:
-        with torch.no_grad():
+    want = captured_of(model, **inputs).traces
+    watched, call = way(model)
+    with torch.no_grad():
+        if before:
             call(**inputs)
-    assert_same(want, traces_of(captured, call, inputs), 1e-6)
+        with capture(watched) as captured:
+            call(**inputs)
+    assert_same(want, captured.traces, 1e-6)
 
 
 def test_a_model_compiled_in_place_also_with_gradients() -> None:
     model, inputs = BERT.build(), BERT.inputs(padded=True)
-    want = traces_of(model, model, inputs)
+    want = captured_of(model, **inputs).traces
     counter = counting("aot_eager")
     model.compile(backend=counter, fullgraph=True)
     with capture(model) as captured:
@@ -148,8 +139,5 @@ def test_a_model_compiled_in_place_also_with_gradients() -> None:
 def test_other_attention_in_a_compiled_model(model: nn.Module) -> None:
     model = model.eval()
     inputs = (torch.randn(1, 5, 8),) * (3 if isinstance(model, nn.MultiheadAttention) else 1)
-    weights = []
-    for one in (model, compiled(model)[0]):
-        captured = captured_of(one, *inputs)
-        weights.append([np.asarray(trace[0].weights) for trace in captured.traces])
-    np.testing.assert_allclose(weights[1], weights[0], rtol=0, atol=1e-6)
+    for plain, other in zip(*(captured_of(one, *inputs).traces for one in (model, compiled(model)[0])), strict=True):
+        np.testing.assert_allclose(other[0].weights[:], plain[0].weights[:], rtol=0, atol=1e-6)

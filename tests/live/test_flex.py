@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import PADDABLE, assert_same_weights, captured_of, eager_attentions, refused, watched
+from comparing import PADDABLE, assert_same_weights, captured_of, eager_attentions, passed, refused, watched
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_compiled import check_backend
@@ -24,7 +24,7 @@ import headscope as hs
 from commands import python
 from families import BY_NAME, FAMILIES, built
 from headscope.errors import UnsupportedError
-from headscope.live import ablate, capture
+from headscope.live import ablate
 from headscope.live.masks.analyst import find_rules
 from headscope.live.masks.cells import BLOCK_CELLS
 from headscope.live.masks.flex import Flexed, read_score_mod
@@ -46,12 +46,11 @@ READ = [family for family in FAMILIES if family.name not in (*NO_FLEX, *SINKS)]
 @pytest.fixture(autouse=True)
 def but_for_those_named_compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tests named compiled have a compiler."""
-    if "compiled" in request.node.name:
-        yield
-        torch._dynamo.reset()
-        return
-    request.getfixturevalue("uncompiled")
+    if "compiled" not in request.node.name:
+        request.getfixturevalue("uncompiled")
     yield
+    if "compiled" in request.node.name:
+        torch._dynamo.reset()
 
 
 @pytest.mark.parametrize(
@@ -74,11 +73,12 @@ def test_weights_are_the_eager_ones(family: Any, padding: str) -> None:
         captured = watched(model, inputs)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
     again = family.name in WHOLE  # every query was just compared: other passes of each model add the ids of its tokens
-    assert all(trace.verify(reference=again).agrees for trace in captured.traces)
+    assert all(trace.verify(reference=again and trace.row == 1).agrees for trace in captured.traces)
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "gemma3"])
+@pytest.mark.parametrize("name", ["mistral", "gemma3"])
 def test_generation(name: str) -> None:
+    """Gemma's second layer sees all earlier keys, as Llama's; its others have a window."""
     model = model_of(name)
     model.set_attn_implementation("flex_attention")
     with torch.compiler.set_stance("force_eager"):
@@ -99,9 +99,8 @@ def test_compiled_by_transformers_as_without_a_capture(name: str) -> None:
     model, inputs = family.build(), family.inputs(padded=True)
     model.set_attn_implementation("flex_attention")
     with torch.no_grad():
-        alone = model(**inputs).last_hidden_state
-        with capture(model) as captured:
-            torch.testing.assert_close(model(**inputs).last_hidden_state, alone, rtol=0, atol=0)
+        alone, (output, captured) = model(**inputs), passed(model, **inputs)
+    torch.testing.assert_close(output.last_hidden_state, alone.last_hidden_state, rtol=0, atol=0)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
 
 
@@ -136,20 +135,17 @@ REAL[1, 6:] = False
 
 
 class Slopes:
-    """A score_mod as a method, and as an object."""
-
-    def of_head(self, s: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
-        return s + SLOPES[h] * (j - i)
+    """A score_mod as an object, and as a method."""
 
     def __call__(self, s: Any, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
-        return self.of_head(s, b, h, i, j)
+        return s + SLOPES[h] * (j - i)
 
 
 Mod = Callable[..., torch.Tensor]
 
 MODS: dict[str, tuple[Mod, tuple[str, ...]]] = {
     "alibi": (lambda s, b, h, i, j: s + SLOPES[h] * (j - i), ("by_distance",)),
-    "a method": (Slopes().of_head, ("by_distance",)),
+    "a method": (Slopes().__call__, ("by_distance",)),
     "an object": (Slopes(), ("by_distance",)),
     "the same distances in all heads": (lambda s, b, h, i, j: s - 0.3 * (i - j).abs(), ("by_distance",)),
     "the same keys in all heads": (lambda s, b, h, i, j: s + NUMBERS[0, j], ("by_key",)),
@@ -158,10 +154,7 @@ MODS: dict[str, tuple[Mod, tuple[str, ...]]] = {
     "number of each key": (lambda s, b, h, i, j: NUMBERS[h][j] + s, ("by_key",)),
     "cap": (lambda s, b, h, i, j: 3 * torch.tanh(s / 3), ("cap",)),
     "cap in a tensor": (lambda s, b, h, i, j: CAP * torch.tanh(s / CAP), ("cap",)),
-    "cap of the sum": (
-        lambda s, b, h, i, j: torch.tanh((s + SLOPES[h] * (j - i)) * 0.25) * 4,
-        ("by_distance", "cap"),
-    ),
+    "cap of the sum": (lambda s, b, h, i, j: torch.tanh((s + SLOPES[h] * (j - i)) * 0.25) * 4, ("by_distance", "cap")),
     "factor": (lambda s, b, h, i, j: s * 0.5 - 1, ("by_key",)),
     "causal": (lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf")), ()),
     "causal as numbers": (lambda s, b, h, i, j: s + LOWER[i, j], ()),
@@ -174,25 +167,11 @@ MODS: dict[str, tuple[Mod, tuple[str, ...]]] = {
 """Functions of scores, and the score terms that they are."""
 
 
-def causal(b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
-    return i >= j
-
-
-def window(b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
-    return (i - j).abs() <= 2
-
-
-def padding(b: torch.Tensor, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
-    return REAL[b, j]
-
-
-MASKS: dict[str, Any] = {
-    "none": None,
-    "causal": causal,
-    "window": window,
-    "padding": padding,
-    "causal and padding": flex.and_masks(causal, padding),
-}
+causal: Mod = lambda b, h, i, j: i >= j  # noqa: E731
+window: Mod = lambda b, h, i, j: (i - j).abs() <= 2  # noqa: E731
+padding: Mod = lambda b, h, i, j: REAL[b, j]  # noqa: E731
+MASKS: dict[str, Any] = {"none": None, "causal": causal, "window": window, "padding": padding}
+MASKS["causal and padding"] = flex.and_masks(causal, padding)
 
 
 class Flexible(nn.Module):
@@ -259,9 +238,8 @@ def assert_as_the_functions(layers: list[Flexible], names: Any) -> None:
     """Capture these layers in a row, and compare every cell of each."""
     model, x = nn.Sequential(*layers).eval(), torch.randn(2, TOKENS, 32)
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        alone = model(x)
-        with capture(model) as captured:
-            assert torch.equal(model(x), alone)
+        alone, (output, captured) = model(x), passed(model, x)
+        assert torch.equal(output, alone)
         for number, layer in enumerate(layers):
             weights, after = weights_of(layer, x), layer(x)
             for row, trace in enumerate(captured.traces):
@@ -298,12 +276,10 @@ def test_ways_to_call_it(cls: type[Flexible], options: dict[str, Any], compiler:
 
 def test_the_same_distances_in_some_of_the_heads(tmp_path: Any) -> None:
     layer, x = Flexible(mod=MODS["the same distances in all heads"][0]).eval(), torch.randn(1, TOKENS, 32)
-    with torch.no_grad(), capture(layer, heads=[1, 3]) as captured:
-        layer(x)
-        weights = weights_of(layer, x)[0]
+    captured = captured_of(layer, x, options={"heads": [1, 3]})
     trace = hs.load(captured.trace.save(tmp_path / "one.safetensors"))
     for head in (1, 3):
-        np.testing.assert_allclose(trace[0, head].weights[:], weights[head], atol=2e-6)
+        np.testing.assert_allclose(trace[0, head].weights[:], weights_of(layer, x)[0, head].detach(), atol=2e-6)
 
 
 FIRST = """
@@ -408,12 +384,8 @@ def test_a_graph_of_the_whole_model_is_read() -> None:
     model, inputs = built("BertModel", padded=True)
     model.set_attn_implementation("flex_attention")
     graph = torch.compile(model, backend="aot_eager")
-    maps = []
-    for one in (model, graph):
-        captured = captured_of(one, **inputs)
-        maps.append([np.asarray(trace[0, 1].weights) for trace in captured.traces])
-    for plain, other in zip(*maps, strict=True):
-        np.testing.assert_allclose(other, plain, rtol=0, atol=1e-6)
+    for plain, other in zip(*(captured_of(one, **inputs).traces for one in (model, graph)), strict=True):
+        np.testing.assert_allclose(other[0, 1].weights[:], plain[0, 1].weights[:], rtol=0, atol=1e-6)
 
 
 UNREAD: dict[str, Mod] = {
@@ -433,8 +405,7 @@ UNREAD: dict[str, Mod] = {
 @pytest.mark.parametrize("name", UNREAD)
 def test_other_score_mods_are_named_unless_nobody_wants_their_layer(name: str) -> None:
     model = nn.Sequential(Flexible(mod=UNREAD[name]), Flexible()).eval()
-    with torch.no_grad(), capture(model, layers=[1]) as captured:
-        model(torch.randn(2, TOKENS, 32))
+    captured = captured_of(model, torch.randn(2, TOKENS, 32), options={"layers": [1]})
     assert captured.traces[0].numbers == (1,)
     refused(r"not a sum of score terms[\s\S]*where: 0[\s\S]*sdpa", model, torch.randn(2, TOKENS, 32))
 
@@ -479,10 +450,8 @@ def test_a_long_mask_is_read_in_blocks(mask_mod: Any) -> None:
 
 
 def test_layers_that_share_a_mask_read_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, read = [], Flexed.read
+    calls, read, mask = [], Flexed.read, block_mask(causal)
     monkeypatch.setattr(Flexed, "read", lambda *given: calls.append(1) or read(*given))  # type: ignore[func-returns-value]
-    mask = block_mask(causal)
-    model = nn.Sequential(*(Flexible(mod=MODS["alibi"][0], mask=mask) for _ in range(3))).eval()
-    with torch.no_grad(), capture(model):
-        model(torch.randn(2, TOKENS, 32))
+    layers = [Flexible(mod=MODS["alibi"][0], mask=mask) for _ in range(3)]
+    captured_of(nn.Sequential(*layers).eval(), torch.randn(2, TOKENS, 32))
     assert len(calls) == 1

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -112,11 +113,6 @@ def padded_buffer(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     return states
 
 
-def packed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
-    """The words of all rows that are not 0, as one text."""
-    return self.placed(ids)[ids != SKIPPED][None]
-
-
 def shifted(x: torch.Tensor, by: int = 1) -> torch.Tensor:
     """Each place gets the vector of the place `by` before, by a convolution whose kernel has one tap."""
     kernel = torch.zeros(WIDTH, 1, 3)
@@ -125,11 +121,6 @@ def shifted(x: torch.Tensor, by: int = 1) -> torch.Tensor:
 
 
 SKIPPED = int(IDS[1, 2])
-
-
-def by_slices(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
-    """A batch in chunks, each a forward pass of the encoder."""
-    return torch.cat([self.layers(self.placed(part)) for part in ids.split(1)])
 
 
 def rotated(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
@@ -198,23 +189,22 @@ NAMED = {
     "flipped": Case(lambda self, ids: self.placed(ids).flip(1), IDS.flip(1)),
     "permuted": Case(lambda self, ids: self.placed(ids)[:, ORDER], IDS[:, ORDER]),
     "gathered": Case(
-        lambda self, ids: self.placed(ids).gather(1, ORDER[None, :, None].expand(3, -1, WIDTH)),
-        IDS[:, ORDER],
+        lambda self, ids: self.placed(ids).gather(1, ORDER[None, :, None].expand(3, -1, WIDTH)), IDS[:, ORDER]
     ),
     "rolled": Case(lambda self, ids: self.placed(ids).roll(2, 1), IDS.roll(2, 1)),
     "sliced": Case(lambda self, ids: self.placed(ids)[:, 1:-1], IDS[:, 1:-1]),
     "rows in another order": Case(lambda self, ids: self.placed(ids)[torch.tensor([2, 0, 1])], IDS[[2, 0, 1]]),
     "rows repeated": Case(lambda self, ids: self.placed(ids).repeat_interleave(2, 0), IDS.repeat_interleave(2, 0)),
     "all rows as one": Case(lambda self, ids: self.words(ids).reshape(1, -1, WIDTH), IDS.reshape(1, -1)),
-    "packed": Case(packed, IDS[IDS != SKIPPED][None]),
-    "chunks of the batch": Whole(by_slices, IDS),
+    "packed": Case(lambda self, ids: self.placed(ids)[ids != SKIPPED][None], IDS[IDS != SKIPPED][None]),
+    "chunks of the batch": Whole(
+        lambda self, ids: torch.cat([self.layers(self.placed(part)) for part in ids.split(1)]), IDS
+    ),
     "a learned token before": Case(
-        lambda self, ids: torch.cat([self.first.expand(len(ids), 1, -1), self.placed(ids)], 1),
-        unnamed(IDS, 1),
+        lambda self, ids: torch.cat([self.first.expand(len(ids), 1, -1), self.placed(ids)], 1), unnamed(IDS, 1)
     ),
     "a soft prompt": Case(
-        lambda self, ids: torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1),
-        unnamed(IDS, 3),
+        lambda self, ids: torch.cat([self.prompt.repeat(len(ids), 1, 1), self.placed(ids)], 1), unnamed(IDS, 3)
     ),
     "moved by a matrix": Case(lambda self, ids: MATRIX @ self.words(ids), IDS.flip(1)),
     "moved by a matrix on the right": Case(lambda self, ids: (self.words(ids).mT @ MATRIX).mT, IDS.flip(1)),
@@ -235,8 +225,7 @@ NAMED = {
     "one token added to": Case(lambda self, ids: added_to_the_first(self.placed(ids), self.first), IDS),
     "masked": Case(lambda self, ids, keep: self.placed(ids) * keep[..., None], IDS, (IDS, torch.ones(3, LENGTH))),
     "beside a position": Case(
-        lambda self, ids: self.mix(torch.cat([self.words(ids), self.places.weight[:LENGTH].expand(3, -1, -1)], -1)),
-        IDS,
+        lambda self, ids: self.mix(torch.cat([self.words(ids), self.places.weight[:LENGTH].expand(3, -1, -1)], -1)), IDS
     ),
     "a convolution added": Case(lambda self, ids: (x := self.words(ids)) + self.near(x.mT).mT, IDS),
     "mixed with a gate": Case(lambda self, ids: (x := self.placed(ids)) * x.mean(-1, keepdim=True).sigmoid(), IDS),
@@ -325,7 +314,7 @@ UNDECIDED = {"a convolution added", "ids are multiplied"}
 
 @pytest.mark.parametrize("name", NAMED)
 def test_names_are_those_of_the_ids_that_were_looked_up(name: str) -> None:
-    """And `verify` finds the same by experiment, for every row, and no others: two that change places are found."""
+    """And `verify` finds the same by experiment, and no others: two that change places are found."""
     case = NAMED[name]
     captured = run(case)  # keeps the model, which `verify` runs
     traces = captured.traces
@@ -333,50 +322,36 @@ def test_names_are_those_of_the_ids_that_were_looked_up(name: str) -> None:
     for place, token in enumerate(traces[0].tokens):
         number = int(case.expected[0, place])
         assert token == (str(number) if number != NONE else f"[{place}]")
-    for trace in traces:
-        assert trace.keys is trace.queries
-        report = trace.verify()
-        assert report.agrees
-        if name in UNDECIDED:
-            assert "no single id" in dict(report.skipped)["tokens"]
-        else:
-            (check,) = (check for check in report.checks if check.name == "tokens")
-            assert f"{2 * sum(number >= 0 for number in trace.ids)} ids" in check.compared
-    if name not in UNDECIDED:
-        ids = list(traces[-1].ids)
-        one, other = [place for place, number in enumerate(ids) if number >= 0][-2:]
-        ids[one], ids[other] = ids[other], ids[one]
-        wrong = traces[-1].replaced(queries=replace(traces[-1].queries, ids=tuple(ids)), keys=None).verify()
-        assert [check.name for check in wrong.checks if not check.agrees] == ["tokens"]
+    assert all(trace.keys is trace.queries for trace in traces)
+    trace = traces[len(traces) // 2]  # the second of three, which is neither the first nor the last
+    report = trace.verify()
+    assert report.agrees
+    if name in UNDECIDED:
+        assert "no single id" in dict(report.skipped)["tokens"]
+        return
+    (check,) = (check for check in report.checks if check.name == "tokens")
+    assert f"{2 * sum(number >= 0 for number in trace.ids)} ids" in check.compared
+    ids = list(trace.ids)
+    one, other = [place for place, number in enumerate(ids) if number >= 0][-2:]
+    ids[one], ids[other] = ids[other], ids[one]
+    wrong = trace.replaced(queries=replace(trace.queries, ids=tuple(ids)), keys=None).verify()
+    assert [check.name for check in wrong.checks if not check.agrees] == ["tokens"]
 
 
-def moved_by_numpy(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
-    states = self.words(ids)
-    array = states.numpy()
-    array[:] = array[:, ::-1].copy()
-    return states
+def written(write: Callable[[torch.Tensor], Any]) -> Case:
+    """Words whose memory is written to."""
 
+    def embed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+        states = self.words(ids)
+        write(states)
+        return states
 
-def moved_by_data(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
-    states = self.words(ids)
-    states.data.copy_(states.flip(1))
-    return states
-
-
-def moved_in_a_view(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
-    states = self.words(ids)
-    view = states.view(-1, WIDTH)
-    view.copy_(view.flip(0))
-    return states
+    return Case(embed)
 
 
 def moved_between_layers(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
     first, second = self.layers.layers
     return second(first(self.words(ids)).flip(1))
-
-
-def kept_elsewhere(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
-    return self.words(torch.tensor(ids.tolist()))
 
 
 @torch.library.custom_op("stranger::reversed", mutates_args=())
@@ -388,6 +363,11 @@ def reversed_rows(x: torch.Tensor) -> torch.Tensor:
 FEATURES = torch.randn(3, LENGTH, WIDTH, generator=torch.Generator().manual_seed(5))
 OTHERS = torch.randint(0, 3, (3, LENGTH), generator=torch.Generator().manual_seed(6))
 
+WRITTEN = {
+    "moved by NumPy": written(lambda x: np.copyto(x.numpy(), x.numpy()[:, ::-1].copy())),
+    "moved through .data": written(lambda x: x.data.copy_(x.flip(1))),
+    "moved in a view": written(lambda x: x.view(-1, WIDTH).copy_(x.view(-1, WIDTH).flip(0))),
+}
 UNNAMED = {
     "embedded before": Case(lambda self, states: states, args=(FEATURES,)),
     "features and segments": Case(
@@ -400,7 +380,7 @@ UNNAMED = {
     "labels alone": Case(lambda self, labels: self.words(labels), args=(IDS,)),
     "positions alone": Case(lambda self, x: self.places(torch.arange(LENGTH)).expand(3, -1, -1)),
     "ids that are not embedded": Case(lambda self, ids: self.prompt.repeat(3, 2, 1) * (ids.sum() > 0)),
-    "ids from elsewhere": Case(kept_elsewhere),
+    "ids from elsewhere": Case(lambda self, ids: self.words(torch.tensor(ids.tolist()))),
     "ids are sorted": Case(lambda self, ids: self.placed(ids.sort(1).values)),
     "the largest ids": Case(lambda self, ids: self.placed(ids.topk(LENGTH, 1).values)),
     "bags of words": Case(lambda self, ids: self.bag(ids)[None]),
@@ -444,14 +424,18 @@ UNNAMED = {
     "detached and other ids": Case(
         lambda self, ids, sort: self.words(ids).detach() + self.table[sort], args=(IDS, OTHERS)
     ),
-    "moved by NumPy": Case(moved_by_numpy),
-    "moved through .data": Case(moved_by_data),
-    "moved in a view": Case(moved_in_a_view),
+    **WRITTEN,
 }
 
 
-@pytest.mark.parametrize("name", UNNAMED)
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+MODES = (torch.no_grad, torch.inference_mode)
+"""The cases take turns in them, but what is written into memory, which PyTorch counts in one of them alone."""
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [(name, mode) for at, name in enumerate(UNNAMED) for mode in (MODES if name in WRITTEN else MODES[at % 2 :][:1])],
+)
 def test_what_cannot_be_followed_has_no_names(name: str, mode: Any) -> None:
     with mode():
         traces = run(UNNAMED[name]).traces
@@ -498,22 +482,18 @@ def test_two_texts_through_one_encoder() -> None:
     one, other = ids_of(2, seed=1), ids_of(2, seed=2)
     case = Whole(lambda self, a, b: self.layers(self.placed(a)) - self.layers(self.placed(b)), None, (one, other))
     captured = run(case)
-    assert [list(trace.ids) for trace in captured.traces] == [
-        list(row) for pair in zip(one.tolist(), other.tolist(), strict=True) for row in pair
-    ]
+    assert rows(captured) == [row for pair in zip(one.tolist(), other.tolist(), strict=True) for row in pair]
     assert all(trace.numbers == (0, 1) and trace.verify().agrees for trace in captured.traces)
 
 
-class Attention(nn.Module):
+def crossed() -> Any:
     """Attention by hand, of one text to another."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in (self.q(x), *self.k(y).chunk(2, -1)))
-        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return sdpa(q, k, v).transpose(1, 2).flatten(2)
+
+    return own(forward, q=nn.Linear(WIDTH, WIDTH), k=nn.Linear(WIDTH, 2 * WIDTH))
 
 
 @pytest.mark.parametrize("keys", [LENGTH, LENGTH + 2])
@@ -527,9 +507,8 @@ def test_keys_of_another_text(keys: int) -> None:
         return x
 
     one, other = ids_of(2, seed=1), ids_of(2, keys, seed=2)
-    model = own(forward, words=nn.Embedding(WORDS, WIDTH), layers=nn.ModuleList([Attention(), Attention()]))
-    captured = captured_of(model, one, other)
-    for row, trace in enumerate(captured.traces):
+    model = own(forward, words=nn.Embedding(WORDS, WIDTH), layers=nn.ModuleList([crossed(), crossed()]))
+    for row, trace in enumerate(captured_of(model, one, other).traces):
         assert list(trace.queries.ids) == one[row].tolist()
         assert list(trace.keys.ids) == other[row].tolist()
         assert trace.verify().agrees
@@ -545,13 +524,6 @@ def test_tokens_that_are_dropped_midway() -> None:
     whole, half = run(Whole(forward, None)).traces[:2]
     assert list(whole.ids) == IDS[0].tolist()
     assert list(half.ids) == IDS[0, ::2].tolist()
-
-
-def test_ids_that_change_after_the_pass() -> None:
-    ids = IDS.clone()
-    captured = run(Case(NAMED["with positions"].embed, None, (ids,)))
-    ids.fill_(0)
-    assert [list(trace.ids) for trace in captured.traces] == IDS.tolist()
 
 
 # Models of transformers, and models around them: followed once, known from then on, and never mistaken.
@@ -572,6 +544,11 @@ def flipped(self: Any, input_ids: torch.Tensor, token_type_ids: Any = None, atte
 
 def rows(captured: Any) -> list[list[int]]:
     return [list(trace.ids) for trace in captured.traces]
+
+
+def lost(ids: list[list[int]]) -> bool:
+    """True for two rows of seven in which none but the token in the middle has a name."""
+    return [row[:3] + row[4:] for row in ids] == [[-1] * 6] * 2
 
 
 def test_rows_in_another_order_have_their_own_words_and_segments() -> None:
@@ -631,10 +608,8 @@ def test_a_block_that_somebody_changed_is_followed(way: str, known: bool) -> Non
     else:
         part = first if way == "hook" else first.output
         part.register_forward_hook(lambda module, args, output: output.flip(1))
-    captured = captured_of(model, TEXTS)
-    assert [[number for at, number in enumerate(row) if at != 3] for row in rows(captured)] == [[-1] * 6] * 2
-    with torch.no_grad(), capture(model, layers=[1]) as second:
-        model(input_ids=TEXTS)
+    assert lost(rows(captured_of(model, TEXTS)))
+    second = captured_of(model, options={"layers": [1]}, input_ids=TEXTS)
     assert rows(second) == TEXTS.flip(1).tolist()
 
 
@@ -657,15 +632,9 @@ def test_patches_that_are_moved() -> None:
         x = self.cut(image).flatten(2).mT[:, [3, 1, 0, 2]]
         return self.layers(torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1))
 
-    captured = captured_of(
-        own(
-            forward,
-            cut=nn.Conv2d(3, 16, 4, 4),
-            cls_token=nn.Parameter(torch.randn(1, 1, 16)),
-            layers=nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1),
-        ),
-        torch.randn(2, 3, 8, 8),
-    )
+    parts = {"cut": nn.Conv2d(3, 16, 4, 4), "cls_token": nn.Parameter(torch.randn(1, 1, 16))}
+    layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1)
+    captured = captured_of(own(forward, **parts, layers=layers), torch.randn(2, 3, 8, 8))
     names = ("[CLS]", "patch 1,1", "patch 0,1", "patch 0,0", "patch 1,0")
     assert [trace.tokens for trace in captured.traces] == [names] * 2
 
@@ -772,7 +741,7 @@ def test_nothing_is_remembered_of_changed_code(change: str, monkeypatch: pytest.
         assert after == before
         assert len(remembered.blocks) > blocks
     else:
-        assert [[number for at, number in enumerate(row) if at != 3] for row in after] == [[-1] * 6] * 2
+        assert lost(after)
 
 
 # Operators that are observed as well: attention itself, and products of batches.
@@ -807,18 +776,15 @@ NORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_contexts_stand_for_their_queries(norm: str) -> None:
-    model = layered(NORMS[norm], lambda x, at: x)
-    captured = captured_of(model, SHUFFLED)
-    assert [list(trace.ids) for trace in captured.traces] == SHUFFLED.tolist()
+    assert rows(captured_of(layered(NORMS[norm], lambda x, at: x), SHUFFLED)) == SHUFFLED.tolist()
 
 
 @pytest.mark.parametrize(
     "change", [lambda x: x.flip(0), lambda x: x.flip(1), nn.Parameter], ids=["rows", "tokens", "a new parameter"]
 )
 def test_tokens_that_are_lost_between_layers_are_not_named(change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    model = layered(NORMS["none"], lambda x, at: change(x) if at == 0 else x)
-    captured = captured_of(model, SHUFFLED)
-    assert all(number == -1 for trace in captured.traces for number in trace.ids)
+    captured = captured_of(layered(NORMS["none"], lambda x, at: change(x) if at == 0 else x), SHUFFLED)
+    assert all(number == -1 for row in rows(captured) for number in row)
 
 
 def test_a_librarys_function_whose_closure_has_itself() -> None:

@@ -70,17 +70,12 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
         return x
 
     model, x = own(forward, layers=nn.ModuleList(Residual() for _ in range(4))), torch.randn(1, 6, 32)
-    captured = captured_of(model, x)
-    with ablate(model, [(2, head) for head in range(4)]):
-        silenced = model(x)
-    hidden = model.layers[0](x)
-    expected = model.layers[3](hidden + model.layers[2].out.bias)  # type: ignore[union-attr,operator]
-    weights = weights_of(model.layers[2], hidden)
-    trace = captured.trace
+    trace, hidden = captured_of(model, x).trace, model.layers[0](x)
     assert trace.numbers == (0, 2, 3)
     assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
-    torch.testing.assert_close(silenced, expected)
-    np.testing.assert_allclose(trace[2].weights[:], weights[0], atol=1e-6)
+    np.testing.assert_allclose(trace[2].weights[:], weights_of(model.layers[2], hidden)[0], atol=1e-6)
+    with ablate(model, [(2, head) for head in range(4)]):
+        torch.testing.assert_close(model(x), model.layers[3](hidden + model.layers[2].out.bias))
 
 
 @pytest.mark.parametrize(
@@ -111,17 +106,11 @@ def test_a_part_that_is_called_module_is_no_wrapper_beside_others() -> None:
 
 
 def test_shared_layers_are_counted_as_they_run() -> None:
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(3):
-            for layer in self.layers:
-                x = layer(x)
-        return x
-
-    a, b, layers = (nn.ModuleList(Residual() for _ in range(count)) for count in (1, 1, 2))
-    model, x = own(forward, a=a, b=b, layers=layers), torch.randn(1, 6, 32)
-    captured = captured_of(model, x)
-    assert captured.trace.numbers == (0, 1, 2, 3, 4, 5)
-    assert [record.name for record in captured.trace.layers] == ["layers.0", "layers.1"] * 3
+    layers = nn.Sequential(Residual(), Residual())
+    model = own(lambda self, x: layers(layers(layers(x))), a=nn.ModuleList([Residual()]), layers=layers)
+    trace = captured_of(model, torch.randn(1, 6, 32)).trace
+    assert trace.numbers == (0, 1, 2, 3, 4, 5)
+    assert [record.name for record in trace.layers] == ["layers.0", "layers.1"] * 3
 
 
 @pytest.mark.parametrize(("channels", "layers"), [(3, 1), (3, 2), (4, 1), (4, 2)])
@@ -177,19 +166,17 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
 def test_parts_of_a_layers_input_are_not_maps_of_a_layer(sizes: int | list[int], axis: int, copied: bool) -> None:
     """Of equal sizes or not, of tokens or rows, in their memory or copied."""
     model = nn.Sequential(block(lambda x: [part + 0 if copied else part for part in x.split(sizes, axis)])).eval()
-    with capture(model), pytest.raises(UnsupportedError, match="attends several times in one forward pass"):
-        model(torch.randn(6, 6, 32))
+    refused("attends several times in one forward pass", model, torch.randn(6, 6, 32))
 
 
 @pytest.mark.parametrize("second", [[9, 8, 7, 6, 5], [9, 8, 7]])
 def test_an_encoder_called_twice_leaves_two_traces(second: list[int]) -> None:
-    family = BY_NAME["BertModel"]
+    """One encoder called for each of two texts, as in training embeddings."""
 
     def forward(self: Any, *texts: torch.Tensor) -> torch.Tensor:
-        """One encoder called for each of two texts, as in training embeddings."""
         return torch.cat([self.encoder(text).last_hidden_state for text in texts], 1)
 
-    model = own(forward, encoder=family.build())
+    model = own(forward, encoder=BY_NAME["BertModel"].build())
     texts = [torch.tensor([[4, 5, 6, 7, 8]]), torch.tensor([second])]
     captured = captured_of(model, *texts)
     apart = [trace for text in texts for trace in captured_of(model.encoder, text).traces]
@@ -199,9 +186,6 @@ def test_an_encoder_called_twice_leaves_two_traces(second: list[int]) -> None:
         assert trace.verify().agrees
         for layer in trace.numbers:
             np.testing.assert_allclose(trace[layer, 0].weights[:], alone[layer, 0].weights[:], atol=1e-6)
-
-
-BERT = BY_NAME["BertModel"]
 
 
 class Attention(Mixer):
@@ -253,7 +237,7 @@ def bounds(arrays: list[np.ndarray]) -> tuple[int, int]:
 
 def test_copies_of_a_row_lie_in_one_piece() -> None:
     """So they leave no room for temporary tensors between them, and none of another row is kept with them."""
-    _, captured, _ = pass_of(BERT, padded=True)
+    _, captured, _ = pass_of(BY_NAME["BertModel"], padded=True)
     pieces = []
     for trace in captured.traces:
         queries = [layer.q for layer in trace.layers]
@@ -356,8 +340,7 @@ def build(make: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("cls", "numbers"),
-    [(Loop, (0, 1, 2)), (InPlace, (0, 1, 2)), (Skipping, (0, 2)), (Again, (0, 1, 2, 3, 4, 5))],
+    ("cls", "numbers"), [(Loop, (0, 1, 2)), (InPlace, (0, 1, 2)), (Skipping, (0, 2)), (Again, (0, 1, 2, 3, 4, 5))]
 )
 def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[int, ...]) -> None:
     model, x = build(cls)
@@ -444,10 +427,9 @@ def test_plain_lists_of_linears(sequential: bool) -> None:
 @pytest.mark.parametrize("cls", [SkippingTheFirst, Shared, Functional])
 def test_a_loop_whose_layers_are_unknown_is_refused(cls: type[Loop]) -> None:
     model, x = build(lambda: inside(cls()))
-    with capture(model), pytest.raises(UnsupportedError, match=f"{cls.__name__} attends several times") as raised:
-        model(x)
-    assert raised.value.where == "encoder"
-    assert "let each layer's own module attend" in str(raised.value)
+    raised = refused(f"{cls.__name__} attends several times", model, x)
+    assert raised.where == "encoder"
+    assert "let each layer's own module attend" in str(raised)
 
 
 # Heads that are modules of their own, in a list: heads of one layer, if a Linear reads them joined in order.
@@ -538,10 +520,8 @@ def test_one_layer_alone_and_one_selected() -> None:
     model = language_model()
     with capture(model.blocks[1].sa) as captured:
         model(TEXTS)
-    assert [trace.numbers for trace in captured.traces] == [(0,), (0,)]
-    assert captured.traces[0].layers[0].k.shape[0] == HEADS
-    with capture(model, layers=[2]) as captured:
-        model(TEXTS)
+    assert [(trace.numbers, trace.layers[0].k.shape[0]) for trace in captured.traces] == [((0,), HEADS)] * 2
+    captured = captured_of(model, TEXTS, options={"layers": [2]})
     assert [(trace.numbers, trace.layers[0].k.shape[0]) for trace in captured.traces] == [((2,), HEADS)] * 2
 
 
@@ -549,12 +529,8 @@ def test_lists_in_stages_and_lists_that_run_again() -> None:
     def stage() -> nn.Module:
         return nn.Sequential(*(residual(MIXES["side by side"], Head) for _ in range(2)))
 
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        return self.stages(self.stages(x))
-
-    model, x = build(lambda: own(forward, stages=nn.Sequential(stage(), stage())))
-    captured = captured_of(model, x)
-    trace = captured.trace
+    model, x = build(lambda: own(lambda self, x: stages(stages(x)), stages=(stages := nn.Sequential(stage(), stage()))))
+    trace = captured_of(model, x).trace
     assert trace.numbers == tuple(range(8))
     for layer in range(8):
         block = model.stages[layer // 2 % 2][layer % 2]
@@ -570,8 +546,7 @@ def test_side_by_side_but_not_joined(mix: str) -> None:
     assert raised.where == "blocks.0.sa.heads"
     assert "torch.cat" in str(raised)
     assert "one head each" in str(raised)
-    with capture(model, strict=False) as captured:
-        model(TEXTS)
+    captured = captured_of(model, TEXTS, options={"strict": False})
     assert [call.operator for call in captured.unrecorded] == [
         f"scaled_dot_product_attention in {3 if mix == 'some' else 4} modules side by side"
     ] * 3
@@ -582,15 +557,11 @@ def test_layers_of_one_head_in_a_list_follow_each_other(in_place: bool) -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
         for layer in self.layers:
-            if in_place:
-                x += layer(x)
-            else:
-                x = x + layer(x)
+            x = x.add_(layer(x)) if in_place else x + layer(x)
         return x
 
     model, x = build(lambda: own(forward, layers=nn.ModuleList(Head(WIDTH) for _ in range(3))))
-    captured = captured_of(model, x)
-    trace = captured.trace
+    trace = captured_of(model, x).trace
     assert [record.name for record in trace.layers] == ["layers.0", "layers.1", "layers.2"]
     for number, layer in enumerate(model.layers):
         np.testing.assert_allclose(trace[number, 0].weights[:], layer.weights(x)[0], atol=1e-6)  # type: ignore[operator]

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,13 +74,6 @@ class Align:
         self.move(module, lambda _, x: x.to("meta"))
 
 
-class Sequence:
-    """accelerate's SequentialHook."""
-
-    def __init__(self, *hooks: Align) -> None:
-        self.hooks = hooks
-
-
 def run_with(hook: Align, module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     hook.before(module)
     try:
@@ -89,7 +83,8 @@ def run_with(hook: Align, module: nn.Module, forward: Callable[..., Any], *args:
 
 
 def put_on(module: nn.Module, hook: Align, *, sequence: bool = False) -> None:
-    module._hf_hook = Sequence(hook) if sequence else hook  # type: ignore[assignment]
+    # As accelerate's SequentialHook has them.
+    module._hf_hook = SimpleNamespace(hooks=(hook,)) if sequence else hook  # type: ignore[assignment]
     module.forward = partial(run_with, hook, module, module.forward)  # type: ignore[method-assign]
     hook.after(module)
 
@@ -116,8 +111,7 @@ def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool])
     plain = bert()
     model = offload(plain, **way)
     inputs = {"input_ids": IDS, "attention_mask": (IDS > 0).long(), "output_hidden_states": True}
-    found = [captured_of(one, **inputs).traces for one in (plain, model)]
-    for expected, trace in zip(*found, strict=True):
+    for expected, trace in zip(*(captured_of(one, **inputs).traces for one in (plain, model)), strict=True):
         assert trace.tokens == expected.tokens
         report = trace.verify()
         assert report.agrees
@@ -142,8 +136,7 @@ def test_an_offloaded_model_leaves_the_traces_of_the_model(way: dict[str, bool])
 def test_families_whose_attention_is_read_from_its_inputs(name: str) -> None:
     plain, inputs = built(name, padded=True)
     model = offload(plain)
-    found = [captured_of(one, **inputs).traces for one in (plain, model)]
-    for expected, trace in zip(*found, strict=True):
+    for expected, trace in zip(*(captured_of(one, **inputs).traces for one in (plain, model)), strict=True):
         for layer in expected.numbers:
             np.testing.assert_allclose(trace[layer].weights[...], expected[layer].weights[...], atol=1e-6)
 
@@ -168,17 +161,16 @@ def test_multihead_attention_whose_own_hook_brings_its_weights() -> None:
 def test_weights_on_the_meta_device_are_refused_by_name() -> None:
     with torch.device("meta"):
         model = bert()
-    faces: list[Callable[[], Any]] = [
-        lambda: capture(model),
-        lambda: ablate(model, [(0, 0)]),
-        lambda: hs.trace(model, "the cat", tokenizer=tokenizer()),
-        lambda: hs.open(model),
-    ]
+    faces = (
+        capture,
+        partial(ablate, heads=[(0, 0)]),
+        partial(hs.trace, text="the cat", tokenizer=tokenizer()),
+        hs.open,
+    )
+    refused = r"\w+\.weight is on the meta device: it has a shape, but no numbers"
     for face in faces:
-        with pytest.raises(
-            UnsupportedError, match=r"\w+\.weight is on the meta device: it has a shape, but no numbers"
-        ):
-            face()
+        with pytest.raises(UnsupportedError, match=refused):
+            face(model)  # type: ignore[operator]
     assert hs.describe(model).total == hs.describe(bert()).total
 
 
@@ -226,13 +218,14 @@ def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
         total = sum(torch.as_tensor(trace[1, head].output[:]) for head in range(4)) + dense.bias()
         torch.testing.assert_close(total, dense(contexts), atol=1e-5, rtol=1e-5)
         return
-    refusals: dict[str, Callable[[], Any]] = {
-        r"layer\.1\.attention\.output\.dense stores packed weights \(torch.qint8": lambda: trace[1, 0].output,
-        r"BertModel whose weights are packed can't be opened: encoder\.layer\.0": lambda: hs.open(model),
-    }
-    for message, face in refusals.items():
-        with pytest.raises(UnsupportedError, match=message):
-            face()
+    with pytest.raises(
+        UnsupportedError, match=r"layer\.1\.attention\.output\.dense stores packed weights \(torch.qint8"
+    ):
+        trace[1, 0].output
+    with pytest.raises(
+        UnsupportedError, match=r"BertModel whose weights are packed can't be opened: encoder\.layer\.0"
+    ):
+        hs.open(model)
 
 
 def test_packed_weights_of_many_passes() -> None:
@@ -286,7 +279,7 @@ def test_activations_that_are_tensors_of_tensors_are_refused(silenced: bool) -> 
         linear.register_forward_hook(lambda module, args, output: TwoTensor(output, output))
     block = ablate(model, {(1, 0)}) if silenced else capture(model)
     message = "BertSelfAttention attends with a TwoTensor"
-    with torch.no_grad(), pytest.raises(UnsupportedError, match=message) as raised, block:
+    with pytest.raises(UnsupportedError, match=message) as raised, block:
         model(SIX)
     assert raised.value.where == "encoder.layer.1.attention.self"
 
@@ -312,11 +305,10 @@ def test_modules_made_in_training_mode_are_no_reason_to_skip() -> None:
     model = plain_bert()
     dense = model.encoder.layer[0].attention.output  # type: ignore[union-attr,index]
     dense.dense = nn.Linear(32, 32)
-    captured = captured_of(model, SIX)
-    assert "weights (eager)" in [check.name for check in captured.trace.verify().checks]
+    assert "weights (eager)" in [check.name for check in captured_of(model, SIX).trace.verify().checks]
     dense.dropout = nn.Dropout(0.1)
-    with capture(model) as captured, pytest.warns(NoteWarning, match="training mode"):
-        model(SIX)
+    with pytest.warns(NoteWarning, match="training mode"):
+        captured = captured_of(model, SIX)
     assert any("training mode" in str(skipped) for skipped in captured.trace.verify().skipped)
 
 
@@ -436,8 +428,7 @@ def test_a_pass_whose_block_another_thread_closed_is_over() -> None:
         handle = model.encoder.layer[1].register_forward_pre_hook(wait)
         model(**inputs)
         handle.remove()
-        with hs.capture(model, tokenizer=words) as captured:
-            model(**inputs)
+        captured = captured_of(model, options={"tokenizer": words}, **inputs)
         traces.extend(captured.traces)
 
     thread = threading.Thread(target=run)

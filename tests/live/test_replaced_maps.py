@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import Mixer, own
+from comparing import Mixer, own, passed
 from torch import nn
 from torch.nn import functional
 
@@ -21,6 +21,7 @@ from headscope.live import ablate, capture
 from products import in_turn
 
 LAYER, HEAD = 1, 1
+pytestmark = pytest.mark.usefixtures("no_grad")
 NAMED = ("uniform", "shuffle", "shuffle:5", "identity")
 Made = Callable[[torch.Tensor], torch.Tensor]
 """A head's weights over a batch, (batch, queries, keys) -> the map that replaces them."""
@@ -119,9 +120,9 @@ def eager_with(model: Any, name: str, head: int, made: Made, inputs: dict[str, A
 
 def run(model: Any, way: Any, inputs: dict[str, Any], stack: str | None = None) -> tuple[torch.Tensor, Any]:
     """The output and the traces of a pass with a head under another map."""
-    with torch.no_grad(), ablate(model, {(LAYER, HEAD): way}, stack=stack), capture(model) as captured:
-        output = model(**inputs)[0]
-    return output, captured
+    with ablate(model, {(LAYER, HEAD): way}, stack=stack):
+        output, captured = passed(model, **inputs)
+    return output[0], captured
 
 
 WAYS = (*NAMED, "squared")
@@ -148,8 +149,7 @@ def test_the_output_is_eager_attention_under_the_map(family: Family, way: str) -
     expected = eager_with(model, trace[LAYER].name, HEAD, by_hand(way, ~kept.numpy()), inputs)
     exact = 1e-9 if family.trap in ("", "grouped queries", "window on both sides") else 1e-5
     torch.testing.assert_close(output[kept], expected[kept], atol=exact, rtol=exact)
-    with torch.no_grad():
-        assert not torch.allclose(model(**inputs)[0][kept], expected[kept], atol=1e-3)
+    assert not torch.allclose(model(**inputs)[0][kept], expected[kept], atol=1e-3)
     assert trace.swapped == {(LAYER, HEAD): "callable" if way == "squared" else way}
     assert trace.ablated == frozenset()
 
@@ -225,8 +225,7 @@ def test_a_map_has_no_rows_for_padding() -> None:
 
     output, _ = run(model, looked, inputs)
     assert seen == [(length, length) for length in lengths]
-    with torch.no_grad():
-        torch.testing.assert_close(output, model(**inputs)[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(output, model(**inputs)[0], atol=1e-5, rtol=1e-4)
     with pytest.raises(InputError, match="has no rows for padding"):
         run(model, np.eye(max(lengths)), inputs)
 
@@ -248,7 +247,7 @@ def test_steps_of_a_generation_are_rows_of_the_whole_pass(way: str) -> None:
     model, inputs = built("LlamaModel", torch.float64)
     whole, _ = run(model, way, inputs)
     first, rest = inputs["input_ids"][:, :3], inputs["input_ids"][:, 3:]
-    with torch.no_grad(), ablate(model, {(LAYER, HEAD): way}), capture(model) as captured:
+    with ablate(model, {(LAYER, HEAD): way}), capture(model) as captured:
         cache = transformers.DynamicCache()
         step = model(input_ids=first, **{CACHE: cache}, use_cache=True)
         parts = [step[0]]
@@ -267,28 +266,28 @@ def test_modules_of_torch_nn(way: str, extra: bool, returns_weights: bool) -> No
     mha = nn.MultiheadAttention(16, 4, batch_first=True, add_bias_kv=extra, add_zero_attn=extra).double().eval()
     model = own(lambda self, x: self.mha(x, x, x, need_weights=returns_weights)[0], mha=mha)
     x = torch.randn(2, 5, 16, dtype=torch.float64)
-    with torch.no_grad(), ablate(model, {(0, 1): way}), capture(model) as captured:
-        output = model(x)
+    with ablate(model, {(0, 1): way}):
+        output, captured = passed(model, x)
     trace = captured.traces[0]
     assert trace.swapped == {(0, 1): way}
-    with torch.no_grad():
-        q, k, v = functional.linear(x, mha.in_proj_weight, mha.in_proj_bias).chunk(3, -1)
-        if extra:
-            k, v = (torch.cat([part, bias.expand(2, -1, -1)], 1) for part, bias in ((k, mha.bias_k), (v, mha.bias_v)))
-        q, k, v = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in (q, k, v))
-        if extra:
-            k, v = (torch.cat([part, torch.zeros_like(part[:, :, :1])], 2) for part in (k, v))
-        weights = (q @ k.mT / 2).softmax(-1)
-        for row, cells in enumerate(weights[:, 1]):
-            if way == "shuffle":
-                for query, numbers in enumerate(draws((0, 0, 1), np.arange(5), k.shape[2])):
-                    cells[query] = cells[query, np.argsort(numbers)].clone()
-            else:
-                weights[row, 1] = 1 / k.shape[2] if way == "uniform" else torch.eye(5, k.shape[2])
-        expected = mha.out_proj((weights @ v).transpose(1, 2).flatten(2))
+    q, k, v = functional.linear(x, mha.in_proj_weight, mha.in_proj_bias).chunk(3, -1)
+    if extra:
+        k, v = (torch.cat([part, bias.expand(2, -1, -1)], 1) for part, bias in ((k, mha.bias_k), (v, mha.bias_v)))
+    q, k, v = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in (q, k, v))
+    if extra:
+        k, v = (torch.cat([part, torch.zeros_like(part[:, :, :1])], 2) for part in (k, v))
+    weights = (q @ k.mT / 2).softmax(-1)
+    for row, cells in enumerate(weights[:, 1]):
+        if way == "shuffle":
+            for query, numbers in enumerate(draws((0, 0, 1), np.arange(5), k.shape[2])):
+                cells[query] = cells[query, np.argsort(numbers)].clone()
+        else:
+            weights[row, 1] = 1 / k.shape[2] if way == "uniform" else torch.eye(5, k.shape[2])
+    expected = mha.out_proj((weights @ v).transpose(1, 2).flatten(2))
     torch.testing.assert_close(output, expected, atol=1e-9, rtol=1e-9)
 
 
+@torch.enable_grad()
 def test_gradients_flow_through_the_values() -> None:
     """Under a uniform map, the query's weights get no gradient; the values' get the mean's."""
     model = Mixer().double()

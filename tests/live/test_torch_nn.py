@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own, refused
+from comparing import captured_of, own, passed, refused
 from torch import nn
 
 from headscope.errors import UnsupportedError
@@ -83,12 +84,10 @@ def test_every_form_and_mask(form: dict[str, Any], kind: str) -> None:
     key = torch.randn(2, keys, form.get("kdim", 8)) if crossed else query
     value = torch.randn(2, keys, form.get("vdim", 8)) if crossed else query
     if not form["batch_first"]:
-        query = query.transpose(0, 1)
-        key = key.transpose(0, 1) if crossed else query
-        value = value.transpose(0, 1) if crossed else query
+        query, key, value = (x.transpose(0, 1) for x in (query, key, value)) if crossed else [query.transpose(0, 1)] * 3
     given = masks(queries, keys, 2)[kind]
-    with torch.no_grad(), capture(mha) as captured:
-        output, weights = mha(query, key, value, average_attn_weights=False, **given)
+    with torch.no_grad():
+        (output, weights), captured = passed(mha, query, key, value, average_attn_weights=False, **given)
     assert len(captured.traces) == 2
     extras = ("[bias_k]",) * form.get("add_bias_kv", False) + ("[zero]",) * form.get("add_zero_attn", False)
     if not form["batch_first"]:
@@ -110,18 +109,14 @@ def test_every_form_and_mask(form: dict[str, Any], kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["none", "padding", "causal hint", "float 2d"])
 def test_without_weights_and_unbatched(kind: str) -> None:
-    mha = amplified(nn.MultiheadAttention(8, 2))
-    x = torch.randn(6, 8)
-    given = masks(6, 6, 2)[kind]
+    mha, x, given = amplified(nn.MultiheadAttention(8, 2)), torch.randn(6, 8), masks(6, 6, 2)[kind]
     if "key_padding_mask" in given:
         given = {"key_padding_mask": given["key_padding_mask"][1]}
-    with torch.no_grad(), capture(mha) as captured:
-        output, weights = mha(x, x, x, need_weights=False, **given)
+    (output, weights), captured = passed(mha, x, x, x, need_weights=False, **given)
     assert weights is None
     trace = captured.trace
-    kept = list(trace.cut.queries)
     total = sum(trace[0, head].output for head in range(2)) + mha.out_proj.bias.detach().numpy()
-    np.testing.assert_allclose(total, output.numpy()[kept], atol=2e-5)
+    np.testing.assert_allclose(total, output.detach().numpy()[list(trace.cut.queries)], atol=2e-5)
 
 
 def test_layers_that_are_not_selected_stay_unrecorded() -> None:
@@ -133,9 +128,8 @@ def test_layers_that_are_not_selected_stay_unrecorded() -> None:
 
     layers = nn.ModuleList(nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(3))
     model, x = amplified(own(forward, layers=layers)), torch.randn(2, 6, 8)
+    captured = captured_of(model, x, options={"layers": [1]})
     with torch.no_grad():
-        with capture(model, layers=[1]) as captured:
-            model(x)
         x = x + model.layers[0](x, x, x)[0]
         weights = model.layers[1](x, x, x, average_attn_weights=False)[1]
     assert (captured.unrecorded, captured.traces[0].numbers) == ((), (1,))
@@ -167,8 +161,9 @@ def test_a_rule_over_keys_whose_padding_is_cut_away(padding: slice, left: int, r
     distance = torch.arange(7) - torch.arange(7)[:, None]
     hidden, padded = (distance < -left) | (distance > right), torch.zeros(2, 7, dtype=torch.bool)
     padded[1, padding] = True
-    with torch.no_grad(), capture(mha) as captured:
-        _, weights = mha(query, key, key, attn_mask=hidden, key_padding_mask=padded, average_attn_weights=False)
+    given = {"attn_mask": hidden, "key_padding_mask": padded, "average_attn_weights": False}
+    with torch.no_grad():
+        (_, weights), captured = passed(mha, query, key, key, **given)
     for row, trace in enumerate(captured.traces):
         assert len(trace.queries) == 7
         assert trace.layers[0].mask.bias is None
@@ -201,8 +196,7 @@ def test_nested_encoder_with_padding_keeps_its_fast_path_away(norm_first: bool, 
     assert torch.backends.mha.get_fastpath_enabled()
     torch.testing.assert_close(inside, before, atol=1e-4, rtol=1e-4)
     assert torch.equal(before, after)
-    assert [len(trace) for trace in captured.traces] == [6, 4]
-    assert [len(trace.layers) for trace in captured.traces] == [3, 3]
+    assert [(len(trace), len(trace.layers)) for trace in captured.traces] == [(6, 3), (4, 3)]
     assert captured.traces[1].tokens == tuple(f"w{n}" for n in ids[1, :4].tolist())
     assert captured.traces[0].layers[2].name == "inner.encoder.layers.2.self_attn"
 
@@ -289,9 +283,7 @@ def test_named_blocks_of_a_container_are_one_stack_and_numbered_attributes_are_t
         return own(forward, **parts)
 
     model = nn.Sequential(OrderedDict((f"encoder_layer_{at}", block()) for at in range(3))).eval()
-    with capture(model) as captured:
-        model(torch.randn(1, 5, 8))
-    first, second = captured.traces
+    first, second = captured_of(model, torch.randn(1, 5, 8)).traces
     assert (len(first.layers), len(second.layers)) == (3, 3)
     assert first.stack != second.stack
     assert first.verify().agrees
@@ -305,20 +297,18 @@ def test_named_blocks_of_a_container_are_one_stack_and_numbered_attributes_are_t
 )
 def test_a_head_that_sees_no_key_is_named(inside: bool, number: bool, hidden: list[int], queries: str) -> None:
     """PyTorch returns NaN for it if it computes weights, and 0 if it doesn't."""
-    mha = nn.MultiheadAttention(16, 4, batch_first=True).eval()
-    x = torch.randn(1, 5, 16)
+    mha, x = nn.MultiheadAttention(16, 4, batch_first=True).eval(), torch.randn(1, 5, 16)
     mask = torch.zeros(4, 5, 5, dtype=torch.bool)
     mask[2, hidden] = True
-    given = torch.zeros(4, 5, 5).masked_fill(mask, float("-inf")) if number else mask
-    model = nn.ModuleDict({"attend": mha})
-    model.forward = lambda x, **options: mha(x, x, x, attn_mask=given, **options)
-    call = model if inside else lambda x, **options: mha(x, x, x, attn_mask=given, **options)
+    mask = torch.zeros(4, 5, 5).masked_fill(mask, float("-inf")) if number else mask
+    around = own(lambda self, *given, **options: self.attend(*given, **options), attend=mha)
+    call = partial(around if inside else mha, x, x, x, attn_mask=mask)
     with torch.no_grad():
-        assert call(x)[0].isnan().any()
-        with pytest.raises(UnsupportedError) as error, capture(model if inside else mha):
-            call(x)
-        with capture(model if inside else mha) as captured:
-            call(x, need_weights=False)
+        assert call()[0].isnan().any()
+        with pytest.raises(UnsupportedError) as error, capture(call.func):
+            call()
+        with capture(call.func) as captured:
+            call(need_weights=False)
     place = f"layer 0, row 0, query {hidden[0]}"
     assert error.value.where == f"{'attend' if inside else 'MultiheadAttention'}, {place}"
     assert f"hides every key from head 2 for {queries}," in error.value.found

@@ -45,6 +45,7 @@ def test_the_steps_count_the_keys_that_the_query_sees_and_add_up(watch: Watch, k
         bias = layer.mask.bias
         if bias is not None and np.abs(np.nan_to_num(bias, neginf=0)).max() > 100:
             continue  # shifted, to numbers whose exponentials are finite
+        drawn = at
         scores, weights, *_ = by_definition(layer.q, layer.k, layer.v, layer.scale, layer.mask, layer.terms)
         seen = int(np.isfinite(scores[head, 7]).sum())
         if not seen:
@@ -52,10 +53,21 @@ def test_the_steps_count_the_keys_that_the_query_sees_and_add_up(watch: Watch, k
         key, least = (int(place) for place in (weights[head, 7].argmax(), weights[head, 7].argmin()))
         go(page, f"l={at}&h={head}&q=7&k={key}")
         patiently(page, partial(line, page, weights[head, 7, key], seen, layer.terms.cap, told))
+        shares = np.append(weights[head, 7], 1 - weights[head, 7].sum())  # of its keys and of a sink
+        until(page, f"document.querySelector('.looks').textContent.includes('entropy {nats(shares):.2f} nats')")
         for other in (key, least):
             go(page, f"l={at}&h={head}&q=7&k={other}&chain=1")
             patiently(page, partial(chain, page, scores[head, 7], other, layer.terms.cap is not None))
-    assert told == {"seen", "added", "cap"}
+        told |= {"sink"} if layer.terms.sinks is not None else set()
+    assert told == {"seen", "added", "cap", "sink"}
+    kept = weights[head, 7][~np.asarray(kinds.keys.special)]  # of the last of these layers
+    go(page, f"l={drawn}&h={head}&q=7&special=0")
+    until(page, f"document.querySelector('.looks').textContent.includes('entropy {nats(kept / kept.sum()):.2f} nats')")
+
+
+def nats(shares: np.ndarray) -> float:
+    """Their entropy."""
+    return float(-sum(share * np.log(share) for share in shares if share > 1e-12))
 
 
 def line(page: Page, expected: float, seen: int, cap: float | None, told: set[str]) -> None:
