@@ -119,6 +119,14 @@ def cat_file(cat: hs.Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tired(minilm: hs.Model, made_once: Callable[..., Path]) -> tuple[hs.Trace, Path]:
+    """A sentence in MiniLM, and its page with runs, which take seconds."""
+    trace = minilm.trace("The animal did not cross the street because it was too tired.")
+    folder = made_once("tired", lambda folder: trace.to_html(folder / "tired.html", dtype="fp32", runs=True))
+    return trace, folder / "tired.html"
+
+
+@pytest.fixture(scope="session")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> hs.Trace:
     """A text whose tokens would act, if anything took them for markup."""
     vocabulary = (*VOCABULARY[: -len(HOSTILE)], *HOSTILE)

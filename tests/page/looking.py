@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64decode
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -166,6 +168,18 @@ def cells_of(page: Page, selector: str = ".matrix") -> tuple[float, float, float
     return float(left), float(top), float(side)
 
 
+def pixels(url: str) -> np.ndarray:
+    """(height, width, 4): the colours of a picture in a data URL, the last its opacity."""
+    from PIL import Image
+
+    return np.asarray(Image.open(BytesIO(b64decode(url.partition(",")[2]))).convert("RGBA")).astype(int)
+
+
+def canvas(page: Page, selector: str) -> np.ndarray:
+    """The colours of the first canvas that is called so."""
+    return pixels(page.locator(selector).first.evaluate("(one) => one.toDataURL()"))
+
+
 RANKED = """[...document.querySelectorAll(".inspector .ranked li[data-weight]")]
   .map(({ dataset }) => [dataset.column, dataset.weight])"""
 
@@ -205,52 +219,6 @@ def retype(page: Page, text: str) -> None:
         page.locator("[data-test=change-text]").click()
     page.fill("[data-test=text]", text)
     page.locator("[data-test=text]").press("Enter")
-
-
-def spelled(text: str, pieces: Sequence[str], links: Sequence[tuple[int, int]]) -> hs.Trace:
-    """A trace of a text in SentencePiece's tokens, whose head 0.0 looks along these links."""
-    generator = np.random.default_rng(7)
-    size, at, word = len(pieces), 0, -1
-    words: list[int | None] = []
-    spans: list[tuple[int, int] | None] = []
-    special = tuple(piece in ("<s>", "</s>") for piece in pieces)
-    for piece, apart in zip(pieces, special, strict=True):
-        letters = "" if apart else piece.removeprefix("▁")
-        word += piece.startswith("▁")
-        words.append(None if apart else word)
-        at = text.casefold().index(letters.casefold(), at)
-        # a mark of a space alone has the span of the character after it
-        spans.append(None if apart else (at, at + len(letters)) if letters else (at + 1, at + 2))
-        at += len(letters)
-    q, k, v = (generator.normal(size=(2, size, 16), scale=0.3).astype(np.float32) for _ in range(3))
-    for number, (query, key) in enumerate(links):
-        q[0, query, number] = k[0, key, number] = 2.5
-    axis = axis_of(pieces, special=special, words=tuple(words), spans=tuple(spans))
-    _, lse = attend(q, k, v, scale=1.0, mask=Mask())
-    record = LayerRecord(q, k, v, lse=lse, scale=1.0, mask=Mask(), number=0)
-    return hs.Trace(model="spelled", queries=axis, layers=[record], outputs={}, text=text)
-
-
-ARABIC = (
-    "لم يعبر الحيوان الشارع لأنه كان متعبا جدا.",
-    ["<s>", "▁لم", "▁يع", "بر", "▁", "الحيوان", "▁الشارع", "▁لأنه", "▁كان", "▁", "متع", "با", "▁جدا", ".", "</s>"],
-)
-JAPANESE = (
-    "その動物は疲れていたので、通りを渡らなかった。",
-    ["<s>", "▁その", "動物", "は", "疲れ", "ていた", "ので", "、", "▁通り", "を", "渡", "らなかった", "。", "</s>"],
-)
-"""Texts and their tokens as multilingual-e5-small has them."""
-HEBREW = (
-    "החיה לא חצתה את הרחוב כי היא הייתה עייפה.",
-    ["<s>", "▁החי", "ה", "▁לא", "▁חצ", "תה", "▁את", "▁הרחוב", "▁כי", "▁היא", "▁הייתה", "▁עייפה", ".", "</s>"],
-)
-CHINESE = (
-    "那只动物没有过马路，因为它太累了。",
-    ["<s>", "▁那", "只", "动物", "没有", "过", "马路", "，", "因为", "它", "太", "累了", "。", "</s>"],
-)
-PIECES = "<s> ▁वह ▁सड़क ▁पार ▁नहीं ▁कर ▁सका ▁क् योंकि ▁वह ▁कित ाब ▁पढ़ ता ▁था । </s>"
-HINDI = ("वह सड़क पार नहीं कर सका क्योंकि वह किताब पढ़ता था।", PIECES.split())
-"""The same sentence in other scripts, cut as a vocabulary may cut it: in Hindi within clusters of letters."""
 
 
 def saved(page: Page, kind: str, name: str = "", *, part: str = "head") -> bytes:

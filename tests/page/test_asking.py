@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import SETTLED, Watch, go, head_of, number, patiently, table, until
+from looking import SETTLED, Watch, canvas, go, head_of, number, patiently, table, until
 
 import headscope as hs
 from headscope.heads import CATALOG
@@ -106,24 +106,6 @@ def test_where_nothing_stands_out_the_page_says_so(watch: Watch, bert: hs.Model,
     assert head_of(page) == "Head 0.0"
 
 
-METERS = """(() => {
-  const canvas = document.querySelector(".heads canvas");
-  const { width, height } = canvas;
-  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
-  const blue = (x, y) => {
-    const at = 4 * (y * width + x);
-    return data[at + 3] > 200 && data[at + 2] > data[at] + 60 && data[at] < 60;
-  };
-  const runs = [];
-  for (let y = 0; y < height; y++) {
-    let most = 0;
-    for (let x = 0, run = 0; x < width; x++) { run = blue(x, y) ? run + 1 : 0; most = Math.max(most, run); }
-    runs.push(most / devicePixelRatio);
-  }
-  return runs;
-})()"""
-
-
 def test_the_grid_has_the_weight_of_the_pinned_cell(watch: Watch, trace: hs.Trace, file: Path) -> None:
     """`e` walks down the ranking and back; what the question asks is named, or missing, in words; a meter is as long as
     its number is large.
@@ -169,7 +151,9 @@ def test_the_grid_has_the_weight_of_the_pinned_cell(watch: Watch, trace: hs.Trac
     # in order of size, the first row of tiles has the longest meter, and the last row a short one or none
     go(page, "by=strongest&order=high&l=5&h=11")
     listed(page, "ranks")
-    runs = page.evaluate(METERS)
+    red, _, blue, opaque = np.moveaxis(canvas(page, ".heads canvas"), -1, 0)
+    bars = (opaque > 200) & (blue > red + 60) & (red < 60)
+    runs = [max(map(len, "".join(" x"[one] for one in line).split()), default=0) for line in bars.astype(int)]
     half = len(runs) // 2
     assert max(runs[:half]) > 1.3 * max(runs[-half // 3 :])
 

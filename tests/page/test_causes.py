@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from fonts import brought
-from looking import Watch, box_of, go, retype, table, until
+from looking import Watch, box_of, canvas, go, retype, table, until
 from serving import Served, start
 
 import headscope as hs
@@ -76,21 +76,6 @@ def press_run(page: Page) -> None:
     page.wait_for_selector("[data-test=runs] [aria-pressed=true]")
 
 
-TILES = """(([rows, columns]) => {
-  const canvas = document.querySelector(".heads canvas");
-  const ratio = canvas.width / canvas.clientWidth;
-  const across = Math.min(96, (canvas.clientWidth - 20) / columns);
-  const down = (canvas.clientHeight - 16) / rows;
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return Array.from({ length: rows * columns }, (_, n) => {
-    const [x, y] = [20 + (n % columns) * across + across / 2 - 2, 16 + Math.floor(n / columns) * down + 6];
-    const at = 4 * (Math.round(y * ratio) * canvas.width + Math.round(x * ratio));
-    return [...data.subarray(at, at + 3)];
-  });
-})"""
-"""Colours of the tiles of a grid that shows effects."""
-
-
 def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
     ids, best = word_of(model, words)
     expected = changes(words, ids, best)
@@ -111,7 +96,10 @@ def test_each_head_in_turn(watch: Watch, served: Served, model: hs.Model, words:
     np.testing.assert_allclose([value for value, _ in bars], np.sort(expected.ravel()), atol=6e-4)
     assert {colour for value, colour in bars if value > 0} <= {"rgb(0, 128, 74)"}
     assert {colour for value, colour in bars if value < 0} <= {"rgb(138, 63, 157)"}
-    for value, (red, green, blue) in zip(expected.ravel(), page.evaluate(f"{TILES}([{LAYERS}, {HEADS}])"), strict=True):
+    picture = canvas(page, ".heads canvas")
+    across, down = min(96, (picture.shape[1] - 20) / HEADS), (picture.shape[0] - 16) / LAYERS
+    for (layer, head), value in np.ndenumerate(expected):
+        red, green, blue, _ = picture[round(16 + layer * down + 6), round(20 + (head + 0.5) * across - 2)]
         if abs(value) > np.abs(expected).max() / 20:
             assert green > max(red, blue) if value > 0 else green < min(red, blue)
     ranks = page.locator("[data-test=ranks] [data-head]").all()

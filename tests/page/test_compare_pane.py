@@ -14,6 +14,7 @@ from looking import (
     SETTLED,
     Watch,
     box_of,
+    canvas,
     cells_of,
     eventually,
     go,
@@ -322,16 +323,6 @@ def test_of_a_long_text_the_words_that_are_looked_at_most_stand_in_both(
     ribbons(page, one, other, [(n, n) for n in most], a, b)
 
 
-COLOURS = """(([name, cells]) => {
-  const canvas = document.querySelector(`.${name} .matrix canvas`);
-  const context = canvas.getContext("2d");
-  const ratio = canvas.width / canvas.clientWidth;
-  const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
-  const at = (x, y) => 4 * (Math.round(y * ratio) * canvas.width + Math.round(x * ratio));
-  return cells.map(([x, y]) => [...data.subarray(at(x, y), at(x, y) + 3)]);
-})"""
-
-
 def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
 ) -> None:
@@ -344,7 +335,6 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
     page.wait_for_selector(".moved .ramp")
     box = box_of(page, ".moved .matrix")
-    size = len(both)
     left, top, cell = cells_of(page, ".moved .matrix")
     a, b = weights(one, 2, 3), weights(very, 2, 3)
     difference = np.array([[*(b[q, j] - a[p, i] for i, j in both), b[q, only].sum()] for p, q in both])
@@ -352,10 +342,9 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     # a cell that is pointed at shows its numbers
     page.mouse.move(box["x"] + left + 2.5 * cell, box["y"] + top + 3.5 * cell)
     triple(page, [a[both[3][0], both[2][0]], b[both[3][1], both[2][1]], difference[3, 2]])
-    # the corner of a cell is free of its number
-    corner = [[left + (c + 0.2) * cell, top + (r + 0.2) * cell] for r in range(size) for c in range(size + 1)]
-    colours = np.array(page.evaluate(COLOURS + f"(['moved', {corner}])"), dtype=int).reshape(size, size + 1, 3)
-    for value, (red, green, blue) in zip(difference.ravel(), colours.reshape(-1, 3), strict=True):
+    picture = canvas(page, ".moved .matrix canvas")
+    for (r, c), value in np.ndenumerate(difference):  # the corner of a cell is free of its number
+        red, green, blue, _ = picture[round(top + (r + 0.2) * cell), round(left + (c + 0.2) * cell)]
         if value > 0.5 / 8:
             assert green > red
             assert green > blue
@@ -399,7 +388,7 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
 
 def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: Path) -> None:
     """Ctrl-click adds a head: each has its hue and its weight; one click averages them, or a layer; another lets go."""
-    page = watch(quiet=False).open(alone.as_uri() + "#q=9&k=2&by=weight&mode=lines")
+    page = watch().open(alone.as_uri() + "#q=9&k=2&by=weight&mode=lines")
     until(page, SETTLED)
     ranks = page.locator("[data-test=ranks] [data-head]")
     names = [str(ranks.nth(n).get_attribute("data-head")) for n in range(3)]
@@ -413,15 +402,13 @@ def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: P
     assert found == pytest.approx(cells, abs=CLOSE)
     hues = page.locator(".member i").evaluate_all("(all) => all.map((one) => one.style.background)")
     assert len(set(hues)) == 3
-    drawn = """(() => {
-      const canvas = document.querySelector(".lines canvas");
-      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-      const found = new Set();
-      for (let n = 0; n < data.length; n += 4) if (data[n + 3] > 40) found.add(Math.round(Math.atan2(
-        Math.sqrt(3) * (data[n + 1] - data[n + 2]), 2 * data[n] - data[n + 1] - data[n + 2]) * 3));
-      return found.size;
-    })()"""
-    until(page, f"{drawn} >= 3")
+
+    def tones() -> set[int]:
+        red, green, blue, opaque = np.moveaxis(canvas(page, ".lines canvas"), -1, 0)
+        hue = np.arctan2(np.sqrt(3) * (green - blue), 2 * red - green - blue)
+        return {*np.round(3 * hue[opaque > 40]).astype(int).tolist()}
+
+    eventually(page, lambda: len(tones()) >= 3, "lines of three hues")
     page.locator("[data-test=blend-mean]").click()
     mean = np.mean([weights(one, *map(int, name.split("."))) for name in names], axis=0)
     until(page, "document.querySelector('[data-test=head]').textContent.startsWith('Mean of')")

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from looking import HOSTILE, Watch, Watched, eventually, go, head_of, lists, number, patiently, retype, saved, until
+from looking import HOSTILE, Watch, Watched, eventually, go, lists, number, patiently, pixels, retype, saved, until
 from serving import serving
 from test_page_bytes import view_of
 from test_room import made
@@ -66,25 +66,15 @@ def matrix(
     return image, lambda row, column: (left + column * cell, top + row * cell, cell, cell)
 
 
+def lightness(image: ElementTree.Element, rows: int) -> np.ndarray:
+    """How light each cell of a square picture is, row by row."""
+    drawn = pixels(image.get("href") or "")
+    down, across = (((np.arange(rows) + 0.5) * size / rows).astype(int) for size in drawn.shape[:2])
+    return drawn[np.ix_(down, across)][..., :3].sum(-1).ravel()
+
+
 def frames(figure: ElementTree.Element) -> list[ElementTree.Element]:
     return [one for one in figure.iter(f"{SVG}rect") if one.get("stroke") == PIN]
-
-
-LIGHTNESS = """async ([source, rows]) => {
-  const image = new Image();
-  image.src = source;
-  await image.decode();
-  const { width, height } = image;
-  const canvas = Object.assign(document.createElement("canvas"), { width, height });
-  const pen = canvas.getContext("2d", { willReadFrequently: true });
-  pen.drawImage(image, 0, 0);
-  const at = (n, all) => Math.floor(((n + 0.5) * all) / rows);
-  return Array.from({ length: rows * rows }, (_, n) => {
-    const [r, g, b] = pen.getImageData(at(n % rows, image.width), at(Math.floor(n / rows), image.height), 1, 1).data;
-    return r + g + b;
-  });
-}"""
-"""Script that reads how light each cell of a square picture is."""
 
 
 def table(page: Page, name: str = "") -> tuple[str, list[str], np.ndarray, list[list[str]]]:
@@ -101,7 +91,7 @@ def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, c
     weight = weights[4, 3]
     image, cell = matrix(drawn, size, size)
     # the more a word looks, the darker: the order of all cells, but for those too light to tell apart
-    light = np.array(page.evaluate(LIGHTNESS, [image.get("href"), size]))
+    light = lightness(image, size)
     order = np.argsort(weights.ravel())
     assert np.all(np.diff(light[order]) <= 3)
     assert light[order][-1] < light[order][0] - 200
@@ -270,12 +260,8 @@ GROUND = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Num
 
 
 PINNED = (
-    "q=4&k=3",
-    "q=4",
-    "q=4&k=3&words=1",
-    "heads=4.5.6&blend=mean&q=2&k=2",
-    "pane=follow&q=4",
-    "pane=compare&vs=1&q=3&k=2",
+    *("q=4&k=3", "q=4", "q=4&k=3&words=1"),
+    *("heads=4.5.6&blend=mean&q=2&k=2", "pane=follow&q=4", "pane=compare&vs=1&q=3&k=2"),
 )
 
 
@@ -302,20 +288,10 @@ def gives_the_number(page: Page, traces: list[hs.Trace], state: str) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-COUNT_REDS = """
-[...document.querySelectorAll("canvas")].reduce((sum, canvas) => {
-  const { width, height } = canvas;
-  if (!width || !height) return sum;
-  const copy = Object.assign(document.createElement("canvas"), { width, height });
-  const pen = copy.getContext("2d", { willReadFrequently: true });
-  pen.drawImage(canvas, 0, 0);
-  const { data } = pen.getImageData(0, 0, width, height);
-  let reds = 0;
-  for (let n = 0; n < data.length; n += 4) if (data[n] === 214 && data[n + 1] === 0 && data[n + 2] === 60) reds++;
-  return sum + reds;
-}, 0)
-"""
-"""Script that counts the pixels of the page's canvases with the colour of NaN."""
+def reds(page: Page) -> int:
+    """How many pixels of the page's canvases have the colour of NaN."""
+    urls = page.locator("canvas").evaluate_all("(all) => all.map((one) => one.toDataURL())")
+    return sum(int((pixels(url)[..., :3] == [214, 0, 60]).all(-1).sum()) for url in urls if url != "data:,")
 
 
 @pytest.mark.parametrize(("place", "broken"), [("query", 3), ("overflowing query", 3), ("value", 2)])
@@ -330,12 +306,12 @@ def test_nan_is_said_and_drawn_as_nothing_else(watch: Watch, tmp_path: Path, pla
     svg = saved(page, "SVG").decode()
     size = len(trace)
     image, _ = matrix(ElementTree.fromstring(svg), size, size)
-    assert page.evaluate(LIGHTNESS, [image.get("href"), size]) == [214 + 0 + 60] * size**2
+    assert set(lightness(image, size)) == {214 + 0 + 60}
     assert "undefined" not in svg
-    until(page, f"{COUNT_REDS.strip()} > 1000")
+    eventually(page, lambda: reds(page) > 1000, "the colour of NaN")
     if place == "query":  # a sound head beside it is as ever
         go(page, "h=1")
-        assert page.evaluate(COUNT_REDS) == 0
+        assert reds(page) == 0
         assert "not numbers" not in page.locator(".inspector").inner_text()
         rows = list(csv.reader(saved(page, "CSV").decode().splitlines()))
         assert float(rows[1][1]) == pytest.approx(trace[0, 1].weights[0, 0], abs=1e-3)
@@ -403,7 +379,7 @@ def test_a_file_saves_itself_with_what_is_seen_and_asks_for_nothing(
 
     again = watch(color_scheme="light", locale="en", viewport={"width": 1280, "height": 800})
     page = again.open(file.as_uri())
-    assert head_of(page) == "Head 1.1"
+    assert page.locator("[data-test=head]").inner_text() == "Head 1.1"
     until(page, "location.hash === '#l=1&h=1&q=4&k=3&special=0'")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"  # the reader's, not the sender's
     kept = ~np.array(cat.special)

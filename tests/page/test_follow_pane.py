@@ -37,12 +37,6 @@ CELLS = """[...document.querySelectorAll("[data-share]")]
 """Layer, token (-1 for all others) and share of each cell."""
 
 
-@pytest.fixture(scope="module")
-def it(minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> tuple[hs.Trace, Path]:
-    trace = minilm.trace(TEXT)
-    return trace, trace.to_html(tmp_path_factory.mktemp("page") / "it.html", runs=False)
-
-
 def deep(folder: Path, layers: int, tokens: int) -> tuple[hs.Trace, Path]:
     """A random BERT of so many layers, and the page of so many tokens; some of them stand out."""
     shape = {"num_hidden_layers": layers, "num_attention_heads": 12, "hidden_size": 48}
@@ -96,9 +90,9 @@ def test_every_cell_is_the_share_that_python_has(
         np.testing.assert_allclose(best, followed.shares.max(1)[:, others].ravel(), atol=HALF)
 
 
-def test_what_is_packed_makes_the_shares_without_the_page(it: tuple[hs.Trace, Path]) -> None:
+def test_what_is_packed_makes_the_shares_without_the_page(tired: tuple[hs.Trace, Path]) -> None:
     """The file's u times its v and the weights of its q and k is the share, of every pair; none without V."""
-    trace, _ = it
+    trace, _ = tired
     held = read(page_bytes(trace))
     heads = len(trace.layers[0].q)
     follows = [trace.follow(token) for token in range(len(trace))]
@@ -126,11 +120,11 @@ def test_a_page_without_them_opens_on_the_sentence(watch: Watch, bert: hs.Model,
     assert page.locator("[data-test=pane-follow]").count() == 0
 
 
-def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]) -> None:
+def test_the_headline_has_what_was_found(watch: Watch, tired: tuple[hs.Trace, Path]) -> None:
     """As `trace.follow` says it; the head that looks hardest beside the one that brings most; a cell's numbers.
     Arrows reach every cell, over the word itself; j and k another word; Enter opens the head.
     """
-    trace, file = it
+    trace, file = tired
     followed = trace.follow(IT)
     page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
     drawn(page)
@@ -140,8 +134,8 @@ def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]
     hard, best = (divmod(int(table.argmax()), table.shape[1]) for table in (weights, shares))
     assert (hard, best) == ((3, 1), (5, 11))
     assert page.locator("[data-test=hardest]").inner_text() == (
-        "It keeps .62 to .74 of itself in a layer. Head 3.1 looks hardest at “animal”, .69, yet brings .06; "
-        "5.11, with .66, brings .19."
+        "It keeps .62 to .74 of itself in a layer. Head 3.1 looks hardest at “animal”, .69, yet brings .06; 5.11, with "
+        ".66, brings .19. Masking “animal” turns “it” most, by .343 in the end, and rollout puts it first, too."
     )
     told = {name: number(page.locator(f"[data-test=way-{name}]").inner_text()) for name in ("weight", "share", "total")}
     of_all = {"weight": weights[best], "share": shares[best], "total": shares[5].sum()}
@@ -202,10 +196,9 @@ def cosines(first: torch.Tensor, second: torch.Tensor) -> np.ndarray:
     return torch.nn.functional.cosine_similarity(first, second, dim=-1).numpy()
 
 
-def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, it: tuple[hs.Trace, Path], tmp_path: Path) -> None:
+def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, tired: tuple[hs.Trace, Path]) -> None:
     """Of the word that a file opens on, and of every word if a server has the model: against transformers and NumPy."""
-    trace, _ = it
-    file = trace.to_html(tmp_path / "masks.html")
+    trace, file = tired
     module = minilm()
     ids_ = torch.tensor([trace.ids])
     runs = ids_.repeat(len(trace), 1)

@@ -138,11 +138,7 @@ def test_random_models(stem: str, suffix: str, config: dict[str, Any], browser: 
 
 EDITS = [
     [{"layer": 1, "head": 2, "how": "zero"}],
-    [
-        {"layer": 0, "head": 0, "how": "zero"},
-        {"layer": 3, "head": 3, "how": "zero"},
-        {"layer": 0, "head": 3, "how": "zero"},
-    ],
+    [{"layer": layer, "head": head, "how": "zero"} for layer, head in ((0, 0), (3, 3), (0, 3))],
     [{"layer": 2, "head": 1, "how": "mean"}],
     [{"layer": 1, "head": 3, "how": "edge", "edge": [3, 1]}],
 ]

@@ -214,19 +214,11 @@ def test_the_header_has_shapes_and_tokens_and_no_arrays() -> None:
     assert not trace.layers[0].has_lse
 
 
-LACKING: list[dict[str, Any]] = [
-    {},
-    {"want": "all"},
-    {"want": "head", "layer": 0, "head": HEADS},
-    {"want": "head", "layer": -1, "head": 0},
-    {"want": "writes", "layer": 0, "query": TOKENS},
-    {"want": "beside", "query": -1},
-]
-
-
 def test_what_a_trace_lacks_is_refused() -> None:
     trace = trace_with(MASKS["everything"])
-    for lacking in LACKING:
+    heads = ({"want": "head", "layer": layer, "head": head} for layer, head in ((0, HEADS), (-1, 0)))
+    rows = {"want": "writes", "layer": 0, "query": TOKENS}, {"want": "beside", "query": -1}
+    for lacking in ({}, {"want": "all"}, *heads, *rows):
         with pytest.raises(InputError):
             part(trace, lacking)
     bare = trace.replaced(layers=[replace(trace.layers[0], v=None)])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +14,8 @@ from looking import (
     SIZES,
     Watch,
     box_of,
+    canvas,
+    eventually,
     go,
     inaccessible,
     made,
@@ -44,21 +44,19 @@ LAPTOPS = [(1440, 900), (1280, 720)]
 def test_keys_that_come_later_are_muted_not_listed_and_get_no_line(watch: Watch, tmp_path: Path) -> None:
     """And it is said beside the sentence. A segment that a text lacks is not asked for."""
     trace = made(8, Mask(causal=True))
-    page = watch(quiet=False).open(f"{trace.to_html(tmp_path / 'causal.html').as_uri()}#q=3&k=6&h=1")
+    page = watch().open(f"{trace.to_html(tmp_path / 'causal.html').as_uri()}#q=3&k=6&h=1")
     listed = ranked(page)
     weights = np.asarray(trace[0, 1].weights)
     assert sorted(listed) == [0, 1, 2, 3]
     assert listed == pytest.approx({key: weights[3, key] for key in range(4)}, abs=CLOSE)
-    orange = """(() => {
-      const canvas = document.querySelector(".lines canvas");
-      const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-      let found = 0;
-      for (let n = 0; n < data.length; n += 4) if (data[n + 3] > 20 && data[n] > data[n + 2] + 40) found++;
-      return found;
-    })()"""
-    assert page.evaluate(orange) == 0
+
+    def orange() -> int:
+        picture = canvas(page, ".lines canvas")
+        return int(((picture[..., 3] > 20) & (picture[..., 0] > picture[..., 2] + 40)).sum())
+
+    assert orange() == 0
     page.locator(".right .token").nth(2).click()
-    until(page, f"{orange} > 20")
+    eventually(page, lambda: orange() > 20, "a line")
     assert page.locator(".model").inner_text() == "ner/model"
     assert page.locator(".said-word.ahead bdi").all_inner_texts() == [f"t{n}" for n in range(4, 8)]
     colour = "getComputedStyle(document.querySelector('{} bdi')).color"
@@ -357,18 +355,19 @@ SEEN = """(() => {
   return fits && box.scrollHeight <= box.clientHeight + 1;
 })()"""
 """The grid lies whole between what is above and below it, and does not scroll."""
-FRAMED = """(() => {
-  const canvas = document.querySelector(".heads .over");
-  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  let [top, bottom] = [Infinity, 0];
-  for (let n = 0; n < data.length; n += 4) if (data[n + 3] > 200 && data[n] > data[n + 2] + 80) {
-    top = Math.min(top, Math.floor(n / 4 / width));
-    bottom = Math.floor(n / 4 / width);
-  }
-  const [grid, box] = [canvas, document.querySelector(".scroller")].map((one) => one.getBoundingClientRect());
-  return grid.top + top >= Math.max(0, box.top) - 2 && grid.top + bottom <= Math.min(innerHeight, box.bottom) + 2;
-})()"""
-"""The orange frame around the head in view is on the screen."""
+
+
+def framed(page: Page) -> None:
+    """Wait for the orange frame around the head in view to be on the screen."""
+
+    def on_screen() -> None:
+        over, grid, box = canvas(page, ".heads .over"), box_of(page, ".heads .over"), box_of(page, ".scroller")
+        rows, _ = np.nonzero((over[..., 3] > 200) & (over[..., 0] > over[..., 2] + 80))
+        assert len(rows)
+        assert grid["y"] + rows.min() >= max(0, box["y"]) - 2
+        assert grid["y"] + rows.max() <= min(page.evaluate("innerHeight"), box["y"] + box["height"]) + 2
+
+    patiently(page, on_screen)
 
 
 @pytest.fixture(scope="module")
@@ -387,7 +386,7 @@ FORMS = {12: ("beside", "beside", "under"), 24: ("beside", "value", "value")}
 @pytest.mark.parametrize("layers", FORMS)
 def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int) -> None:
     """As many pictures as there is room for; then `e` has nothing to select that can't be seen."""
-    page = watch(quiet=False, tools=False).open(f"{tall[layers]}&all=1")
+    page = watch(tools=False).open(f"{tall[layers]}&all=1")
     heads = page.locator(".heads")
     for (width, height), form in zip((*LAPTOPS, (390, 844)), FORMS[layers], strict=True):
         page.set_viewport_size({"width": width, "height": height})
@@ -402,7 +401,7 @@ def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int) ->
         for _ in range(3):
             page.keyboard.press("e")
             assert page.evaluate(SEEN)
-            until(page, FRAMED)
+            framed(page)
     page.set_viewport_size({"width": 1280, "height": 720})
     for state in ("order=high", "face=values", "by=entropy", "order=low&face=values") if layers == 24 else ():
         go(page, f"{tall[24].split('#')[1]}&{state}")
@@ -410,16 +409,16 @@ def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int) ->
 
 
 def test_sixty_layers_scroll_to_the_head_in_view(watch: Watch, tall: dict[int, str]) -> None:
-    page = watch(quiet=False, viewport={"width": 1280, "height": 720}).open(tall[60])
+    page = watch(viewport={"width": 1280, "height": 720}).open(tall[60])
     assert page.locator(".scroller").evaluate("(one) => one.scrollHeight > one.clientHeight")
     assert page.locator(".scroller").evaluate("(one) => one.getBoundingClientRect().bottom <= innerHeight")
     for _ in range(8):
         page.keyboard.press("e")
-        until(page, FRAMED)
+        framed(page)
     for layer in (59, 0):
         go(page, tall[60].split("#")[1].replace("l=7", f"l={layer}"))
         until(page, "document.querySelector('.scroller').scrollTop " + ("> 0" if layer else "=== 0"))
-        until(page, FRAMED)
+        framed(page)
 
 
 def test_a_notebook_s_frame_shows_every_layer(watch: Watch, tmp_path: Path) -> None:
@@ -504,23 +503,10 @@ def test_what_takes_shift_or_ctrl_is_reached_by_touch_alone(watch: Watch, cat_fi
 # What fits a laptop's screen: large letters and arcs, whole readouts and lists, and one notation for one number.
 
 
-SENTENCE = "The animal did not cross the street because it was too tired."
-
-
-Files = Callable[..., tuple[hs.Trace, Path]]
-
-
-@pytest.fixture(scope="module")
-def files(minilm: hs.Model, tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """A text's trace and its page, made once; runs, which take seconds, add a line to the list beside the grid."""
-    folder = tmp_path_factory.mktemp("fits")
-
-    @cache
-    def made(text: str, *, runs: bool = False) -> tuple[hs.Trace, Path]:
-        trace = minilm.trace(text)
-        return trace, trace.to_html(folder / f"{len([*folder.iterdir()])}.html", dtype="fp32", runs=runs)
-
-    return made
+def paged(model: hs.Model, text: str, folder: Path) -> tuple[hs.Trace, Path]:
+    """A text's trace and its page."""
+    trace = model.trace(text)
+    return trace, trace.to_html(folder / f"{len(text)}.html", dtype="fp32", runs=False)
 
 
 def laptop(watch: Watch, size: tuple[int, int], file: Path, state: str) -> Page:
@@ -554,18 +540,19 @@ def has_large_letters(page: Page, trace: hs.Trace, lines: int) -> None:
     assert page.locator(".scroller").evaluate("(one) => one.scrollHeight <= one.clientHeight")
 
 
-def test_a_sentence_of_twenty_tokens_has_large_letters_and_arcs(watch: Watch, files: Files) -> None:
+def test_a_sentence_of_twenty_tokens_has_large_letters_and_arcs(watch: Watch, minilm: hs.Model, tmp_path: Path) -> None:
+    longer = "The animal did not cross the street because it was too tired to walk that far today."
     longest = (
         "Unfortunately mathematicians misunderstood his extraordinary philosophical considerations about "
         "electromagnetic consciousness throughout numerous international investigations."
     )
-    for text, lines in ((SENTENCE.replace(".", " to walk that far today."), 1), (longest, 2)):
-        trace, file = files(text)
+    for text, lines in ((longer, 1), (longest, 2)):
+        trace, file = paged(minilm, text, tmp_path)
         has_large_letters(laptop(watch, (1280, 720), file, "l=3&h=1&q=9&k=2&by=weight"), trace, lines)
 
 
-def test_pieces_of_a_word_stand_close(watch: Watch, files: Files) -> None:
-    trace, file = files("The tortoise was unhurried.")
+def test_pieces_of_a_word_stand_close(watch: Watch, minilm: hs.Model, tmp_path: Path) -> None:
+    trace, file = paged(minilm, "The tortoise was unhurried.", tmp_path)
     page = laptop(watch, LAPTOPS[0], file, "q=2")
     words = page.locator(".said-word > bdi")
     boxes = [one.bounding_box() for one in words.all()]
@@ -576,9 +563,9 @@ def test_pieces_of_a_word_stand_close(watch: Watch, files: Files) -> None:
     assert min(gap for gap, one in zip(gaps, inside, strict=True) if not one) >= 0
 
 
-def test_the_readout_has_both_words_in_full(watch: Watch, files: Files) -> None:
+def test_the_readout_has_both_words_in_full(watch: Watch, minilm: hs.Model, tmp_path: Path) -> None:
     words = "Counterrevolutionaries", "uncharacteristically"
-    trace, file = files(f"{words[0]} {words[1]} mistrusted it.")
+    trace, file = paged(minilm, f"{words[0]} {words[1]} mistrusted it.", tmp_path)
     last = max(n for n, word in enumerate(trace.words) if word == 1)
     page = laptop(watch, LAPTOPS[0], file, f"q=1&k={last}&words=1")
     for width, height in LAPTOPS:
@@ -627,8 +614,9 @@ def is_whole(page: Page, trace: hs.Trace) -> None:
     assert not any("e−" in page.locator(one).inner_text() for one in (".inspector", ".cell", ".picture", ".findings"))
 
 
-def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, files: Files) -> None:
-    trace, file = files(SENTENCE, runs=True)
+def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, tired: tuple[hs.Trace, Path]) -> None:
+    """Also of runs, which add a line to it."""
+    trace, file = tired
     page = laptop(watch, (1280, 720), file, "l=3&h=1&q=9&k=2&by=weight")
     has_large_letters(page, trace, 1)
     for width, height in reversed(LAPTOPS):

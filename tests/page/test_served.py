@@ -131,13 +131,8 @@ def test_another_name_for_this_address_and_another_site_s_page_are_refused(refus
 @pytest.mark.parametrize(
     "body",
     [
-        b"{",
-        b"[]",
-        b"[" * 100_000,
-        {"base": "no"},
-        {"text": " "},
-        {"text": "cat", "ablate": [[9, 9]]},
-        {"text": "cat", "ablate": "x"},
+        *(b"{", b"[]", b"[" * 100_000, {"base": "no"}, {"text": " "}),
+        *({"text": "cat", "ablate": ablate} for ablate in ([[9, 9]], "x")),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(refusing: Served, body: object) -> None:

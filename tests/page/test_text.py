@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import (
-    ARABIC,
-    CHINESE,
-    DRAWN,
-    HEBREW,
-    HINDI,
-    JAPANESE,
-    Watch,
-    cells_of,
-    eventually,
-    go,
-    lists,
-    number,
-    patiently,
-    spelled,
-    until,
-)
+from looking import DRAWN, Watch, canvas, cells_of, eventually, go, lists, number, patiently, until
 from test_asking import left, picture
 
 import headscope as hs
@@ -233,44 +218,23 @@ def test_a_long_text_is_scrolled_and_its_ink_comes_from_the_worker(watch: Watch,
     assert page.evaluate("document.querySelectorAll('.word')[1390].getBoundingClientRect().top < innerHeight")
 
 
-MAP = """() => {
-  const { width, height } = document.querySelector(".margin");
-  const canvas = Object.assign(document.createElement("canvas"), { width, height });
-  const pen = canvas.getContext("2d", { willReadFrequently: true });
-  pen.drawImage(document.querySelector(".margin"), 0, 0);
-  const { data } = pen.getImageData(0, 0, width, height);
-  const rows = [];
-  for (let n = 0; n < data.length; n += 4) {
-    if (data[n] === 194 && data[n + 1] === 65) rows.push(Math.floor(n / 4 / width));
-  }
-  return rows.reduce((sum, y) => sum + y, 0) / rows.length / height;
-}"""
-"""Script that finds the pinned word in the map of a text, from 0 at its top to 1."""
-
-
 def test_a_text_that_scrolls_has_a_map_beside_it(watch: Watch, tmp_path: Path) -> None:
     """The pinned word stands where it is in the text; a click goes there."""
     page = watch(viewport={"width": 1440, "height": 900}).open(
         long_trace(900, Mask()).to_html(tmp_path / "map.html").as_uri() + "#mode=text&h=1&q=450"
     )
     until(page, "document.querySelector('.margin')?.checkVisibility()")
-    eventually(page, lambda: 0.4 < page.evaluate(MAP) < 0.6, "the pinned word in the middle of the map")
+
+    def middle() -> bool:
+        drawn = canvas(page, ".margin")
+        rows, _ = np.nonzero((drawn[..., :2] == [194, 65]).all(-1))
+        return len(rows) > 0 and 0.4 < rows.mean() / len(drawn) < 0.6
+
+    eventually(page, middle, "the pinned word in the middle of the map")
     box = page.locator(".margin").bounding_box()
     assert box
     page.mouse.click(box["x"] + 20, box["y"] + box["height"] - 3)
     until(page, "(([p]) => p.scrollTop + p.clientHeight > p.scrollHeight - 40)(document.querySelectorAll('.prose'))")
-
-
-LINE = """(places) => {
-  const canvas = document.querySelector(".matrix canvas");
-  const ratio = canvas.width / canvas.clientWidth;
-  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return places.map(([x, y]) => {
-    const at = 4 * (Math.floor(y * ratio) * width + Math.floor(x * ratio));
-    return [...data.slice(at, at + 3)];
-  });
-}"""
-"""Script that reads the matrix's colours at some places."""
 
 
 def test_two_texts_stand_apart(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
@@ -294,9 +258,10 @@ def test_two_texts_stand_apart(watch: Watch, cat: hs.Trace, cat_file: Path) -> N
     # from a word of the first to the pinned one of the second: below the one, above the other
     assert page.locator(".arcs path.here").count() == 1
     left, top, cell = cells_of(page)
-    seams = page.evaluate(LINE, [[left + second * cell, top + 1.5 * cell], [left + 2.5 * cell, top + second * cell]])
-    for ink in seams:
-        assert ink == pytest.approx([90, 99, 112], abs=80)  # a line between the two, which may lie on two pixels
+    drawn = canvas(page, ".matrix canvas")
+    for x, y in ((left + second * cell, top + 1.5 * cell), (left + 2.5 * cell, top + second * cell)):
+        # a line between the two, which may lie on two pixels
+        assert drawn[int(y), int(x), :3] == pytest.approx([90, 99, 112], abs=80)
     page.set_viewport_size({"width": 1440, "height": 1200})
     go(page, "l=1&h=1&q=4&k=12")
     page.wait_for_selector(".blocks")
@@ -322,6 +287,46 @@ def test_letters_shrink_so_that_a_page_of_text_is_seen(watch: Watch, tmp_path: P
     until(page, "parseFloat(document.querySelector('.flow').style.fontSize) < 20")
 
 
+def spelled(text: str, pieces: Sequence[str], links: Sequence[tuple[int, int]]) -> hs.Trace:
+    """A trace of a text in SentencePiece's tokens, whose head 0.0 looks along these links."""
+    generator = np.random.default_rng(7)
+    size, at, word = len(pieces), 0, -1
+    words: list[int | None] = []
+    spans: list[tuple[int, int] | None] = []
+    special = tuple(piece in ("<s>", "</s>") for piece in pieces)
+    for piece, apart in zip(pieces, special, strict=True):
+        letters = "" if apart else piece.removeprefix("▁")
+        word += piece.startswith("▁")
+        words.append(None if apart else word)
+        at = text.casefold().index(letters.casefold(), at)
+        # a mark of a space alone has the span of the character after it
+        spans.append(None if apart else (at, at + len(letters)) if letters else (at + 1, at + 2))
+        at += len(letters)
+    q, k, v = (generator.normal(size=(2, size, 16), scale=0.3).astype(np.float32) for _ in range(3))
+    for n, (query, key) in enumerate(links):
+        q[0, query, n] = k[0, key, n] = 2.5
+    axis = axis_of(pieces, special=special, words=tuple(words), spans=tuple(spans))
+    _, lse = attend(q, k, v, scale=1.0, mask=Mask())
+    record = LayerRecord(q, k, v, lse=lse, scale=1.0, mask=Mask(), number=0)
+    return hs.Trace(model="spelled", queries=axis, layers=[record], outputs={}, text=text)
+
+
+SPELLED = """
+لم يعبر الحيوان الشارع لأنه كان متعبا جدا.
+<s> ▁لم ▁يع بر ▁ الحيوان ▁الشارع ▁لأنه ▁كان ▁ متع با ▁جدا . </s>
+החיה לא חצתה את הרחוב כי היא הייתה עייפה.
+<s> ▁החי ה ▁לא ▁חצ תה ▁את ▁הרחוב ▁כי ▁היא ▁הייתה ▁עייפה . </s>
+その動物は疲れていたので、通りを渡らなかった。
+<s> ▁その 動物 は 疲れ ていた ので 、 ▁通り を 渡 らなかった 。 </s>
+那只动物没有过马路，因为它太累了。
+<s> ▁那 只 动物 没有 过 马路 ， 因为 它 太 累了 。 </s>
+वह सड़क पार नहीं कर सका क्योंकि वह किताब पढ़ता था।
+<s> ▁वह ▁सड़क ▁पार ▁नहीं ▁कर ▁सका ▁क् योंकि ▁वह ▁कित ाब ▁पढ़ ता ▁था । </s>
+""".strip().splitlines()
+"""A sentence and its tokens: Arabic and Japanese as multilingual-e5-small has them, Hindi cut within clusters."""
+NAMES = ("arabic", "hebrew", "japanese", "chinese", "hindi")
+SCRIPTS = {name: (SPELLED[2 * n], SPELLED[2 * n + 1].split()) for n, name in enumerate(NAMES)}
+ARABIC = SCRIPTS["arabic"]
 JOINER = "\u200d"
 PLACES = """(selector) => [...document.querySelectorAll(selector)]
   .map((one) => [one.textContent, one.getBoundingClientRect().x]).sort(([, a], [, b]) => a - b).map(([text]) => text)"""
@@ -411,7 +416,7 @@ def test_tooltips_of_an_arabic_text_are_read_from_left_to_right(watch: Watch, tm
 
 def test_without_spaces_a_piece_is_named_and_not_a_clause(watch: Watch, tmp_path: Path) -> None:
     """In Python, in the terminal and on the page: what the ribbon marks."""
-    trace = spelled(*JAPANESE, [(11, 4)])
+    trace = spelled(*SCRIPTS["japanese"], [(11, 4)])
     (finding,) = [finding for finding in trace.findings() if finding.kind == "link"]
     assert finding.sentence.startswith("“らなかった” looks at “疲れ”: head 0.0")
     page = watch().open(trace.to_html(tmp_path / "ja.html").as_uri())
@@ -423,20 +428,10 @@ def test_without_spaces_a_piece_is_named_and_not_a_clause(watch: Watch, tmp_path
     until(page, "document.querySelector('.finder').textContent.includes('of 4')")
 
 
-SCRIPTS = {"arabic": ARABIC, "hebrew": HEBREW, "japanese": JAPANESE, "chinese": CHINESE, "hindi": HINDI}
 WORDS = """[...document.querySelectorAll(".ribbon .said-word > bdi")].map((one) => {
   const { left, right, top } = one.getBoundingClientRect();
   return [one.textContent, left, right, top];
 })"""
-INKED = """([left, right, height]) => {
-  const canvas = document.querySelector(".matrix canvas");
-  const ratio = canvas.width / canvas.clientWidth;
-  const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, Math.floor(height * ratio));
-  const columns = new Set();
-  for (let n = 3; n < data.length; n += 4) if (data[n] > 60) columns.add(Math.floor(((n - 3) / 4) % width / ratio));
-  return [...columns].filter((x) => left <= x && x < right);
-}"""
-"""Where there is ink above the cells of a matrix, between two places."""
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -461,9 +456,9 @@ def test_a_script_is_set_as_it_is_written(watch: Watch, tmp_path: Path, script: 
     assert ("·" in page.locator(".lines").inner_text()) is (not unspaced)
     left, top, cell = cells_of(page)
     column = max(range(1, len(pieces) - 1), key=lambda n: len(pieces[n]))
-    beyond = left + (column + 1) * cell - 3
-    inked = page.evaluate(INKED, [beyond, beyond + 6, top - 20])
-    assert not unspaced or not inked
+    beyond = int(left + (column + 1) * cell - 3)
+    above = canvas(page, ".matrix canvas")[: int(top - 20), beyond : beyond + 6, 3]
+    assert not unspaced or not (above > 60).any()
     first = page.locator(".heading").inner_text()
     assert ("first word at the left" in first) is (sign < 0)
 

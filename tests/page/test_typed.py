@@ -269,10 +269,11 @@ def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
 
 
 SLOW = """const { postMessage } = Worker.prototype;
-window.opening = 0;
+window.opening = window.begun = 0;
 Worker.prototype.postMessage = function (message, ...rest) {
   if (message.kind !== "open") return postMessage.call(this, message, ...rest);
   window.opening++;
+  window.begun++;
   setTimeout(() => { window.opening--; postMessage.call(this, message, ...rest); }, 200);
 };"""
 """Each trace takes longer to open than a key to type."""
@@ -328,8 +329,9 @@ def test_while_opening_is_slow_two_boxes_keep_their_pictures(slow: Page) -> None
     cosine = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
     until(slow, f"document.querySelector('.cosine h2 b')?.textContent === '{cosine:.3f}'")
     come_to_rest(slow)
+    before = slow.evaluate("begun")
     write(slow, "The cat ran to the dog.", 1)
-    until(slow, "opening > 0")
+    until(slow, f"begun > {before}")  # a busy machine may look only when it is over
     slow.locator("[data-test=live-compare]").click()
     write(slow, "The dog sat down.")
     until(slow, f"{RIBBON} === 'Thedogsatdown.' && opening === 0")
@@ -452,18 +454,14 @@ def test_the_page_is_the_same_each_time() -> None:
     assert typed_page(hs.open())[0] == typed_page(hs.open())[0]
 
 
+GOLD = "Gold is a soft metal. It doesn't rust, so its price never fell."
+
+
 @pytest.mark.parametrize(
     ("name", "text", "pair"),
     [
         ("-", "The tired dog sat down because it was old, and the horse ran.", None),
-        pytest.param(
-            *(
-                str(MINILM),
-                "Which metal does not rust?",
-                "Gold is a soft metal. It doesn't rust, so its price never fell.",
-            ),
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(str(MINILM), "Which metal does not rust?", GOLD, marks=pytest.mark.slow),
     ],
 )
 def test_findings_of_typed_text(

@@ -70,14 +70,7 @@ def test_its_selection_is_checked_and_observed(widget: TraceWidget) -> None:
     widget.selection = (1, 0, 3, None)
     widget.selection = [0, 1, None, None]  # as a front end sends it
     assert seen == [(1, 0, 3, None), (0, 1, None, None)]
-    for bad in (
-        (9, 0, None, None),
-        (0, 9, None, None),
-        (0, 0, 99, None),
-        (0, 0, 1, -1),
-        (0, 0),
-        (0, None, 1, 1),
-    ):
+    for bad in ((9, 0, None, None), (0, 9, None, None), (0, 0, 99, None), (0, 0, 1, -1), (0, 0), (0, None, 1, 1)):
         with pytest.raises(HeadscopeError):
             widget.selection = bad
     assert widget.selection == (0, 1, None, None)
@@ -572,16 +565,8 @@ def test_a_notebook_that_is_run_holds_the_page(tmp_path: Path) -> None:
     from nbconvert.preprocessors import ExecutePreprocessor
 
     book = nbformat.v4.new_notebook()
-    book.cells = [
-        nbformat.v4.new_code_cell(source)
-        for source in (
-            "import headscope as hs\ntrace = hs.open().trace('The cat sat.')",
-            "trace",
-            "trace.statistics()",
-            BAR,
-            "trace.view()",
-        )
-    ]
+    first = "import headscope as hs\ntrace = hs.open().trace('The cat sat.')"
+    book.cells = list(map(nbformat.v4.new_code_cell, (first, "trace", "trace.statistics()", BAR, "trace.view()")))
     ExecutePreprocessor(timeout=PATIENCE, kernel_name="python3").preprocess(book, {"metadata": {"path": tmp_path}})
     body, _ = HTMLExporter().from_notebook_node(book)
     assert "<iframe" in book.cells[1].outputs[0]["data"]["text/html"]
