@@ -276,21 +276,21 @@ def test_every_error_says_what_where_and_what_to_do() -> None:
 
 LINES = {
     "results": 3703,
-    "checkpoint": 5488,
+    "checkpoint": 5456,
     "anatomy": 4661,
-    "attention": 1858,
+    "attention": 1628,
     "traces": 1685,
     "encoder": 1405,
-    "live": 11889,
+    "live": 11886,
     "heads": 2920,
     "runs": 2728,
     "explain": 3499,
-    "verify": 1086,
-    "atlas": 9749,
+    "verify": 1084,
+    "atlas": 9736,
     "screens": 4404,
     "page": 2343,
-    "cli": 1707,
-    "": 1609,
+    "cli": 1677,
+    "": 1602,
 }
 """Part -> its lines; the files beside the parts have no name. Raising a number is a change that a review sees."""
 NAMES = {

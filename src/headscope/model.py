@@ -329,24 +329,13 @@ class Model(Suggesting):
 
     @late("headscope.runs.predicting:fill")
     def fill(
-        self,
-        text: str,
-        pair: str | None = None,
-        *,
-        top: int = 5,
-        max_length: int | None = None,
-        ablate: Heads = (),
+        self, text: str, pair: str | None = None, *, top: int = 5, max_length: int | None = None, ablate: Heads = ()
     ) -> tuple[Filled, ...]:
         """Return the best tokens for each mask of a text, with their probabilities. See headscope.runs.predicting."""
 
     @late("headscope.runs.predicting:predict")
     def predict(
-        self,
-        text: str,
-        pair: str | None = None,
-        *,
-        max_length: int | None = None,
-        ablate: Heads = (),
+        self, text: str, pair: str | None = None, *, max_length: int | None = None, ablate: Heads = ()
     ) -> Prediction:
         """Return a classifier's classes for a text, with their probabilities. See headscope.runs.predicting."""
 

@@ -56,11 +56,7 @@ class Setting:
 
 Statistics = Annotated[
     str | Iterable[str] | None,
-    Setting(
-        "Only these statistics, such as entropy.",
-        metavar="NAME,NAME…",
-        option="--statistic",
-    ),
+    Setting("Only these statistics, such as entropy.", metavar="NAME,NAME…", option="--statistic"),
 ]
 """Of all that measure heads."""
 

@@ -188,6 +188,7 @@ def test_width_contradicts() -> None:
         ({"model_type": "electra", "embedding_size": 0}, "embedding_size = 0, expected a positive integer"),
         ({"id2label": ["a", "b"]}, r"id2label = \['a', 'b'\], expected a mapping from index to label"),
         ({"id2label": {"first": "a"}}, r"id2label = \{'first': 'a'\}, expected a mapping from index to label"),
+        ({"id2label": {"9" * 5000: "a"}}, r"id2label = \{'999.*, expected a mapping from index to label"),
         ({"num_labels": 2.5}, "num_labels = 2.5, expected a positive integer"),
     ],
 )

@@ -146,6 +146,16 @@ def test_parquet(tmp_path):
     assert refusals(open_corpus(file)) == {"a.parquet": "not Parquet"}
 
 
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_parquet_text_that_is_not_utf_8_ends_the_file(dictionary, tmp_path):
+    """Arrow checks a batch as a whole; nothing that it calls a text is decoded before."""
+    file, rows = tmp_path / "a.parquet", [b"good"] * 256 + [b"good too", b"caf\xe9", b"good as well"]
+    table = pyarrow.table({"text": pyarrow.array(rows, pyarrow.binary()).view(pyarrow.string())})
+    parquet.write_table(table, file, use_dictionary=dictionary)
+    assert refusals(open_corpus(file)) == {"a.parquet#257": "damaged"}
+    assert sum(isinstance(one, Document) for one in read(open_corpus(file))) == 256
+
+
 def hugging_face_dataset(folder: Path, shards: Iterable[list[str]]) -> None:
     """A folder as written by datasets.Dataset.save_to_disk: Arrow streams, state.json, dataset_info.json."""
     folder.mkdir()

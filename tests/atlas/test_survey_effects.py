@@ -233,9 +233,11 @@ def test_what_cannot_be_measured_or_told_is_refused(words: Made, tmp_path: Path)
     convolved = readable(tmp_path / "convolved", "DebertaV2", "ForMaskedLM", conv_kernel_size=3).folder
     maskless = readable(tmp_path / "maskless", "Bert", "ForMaskedLM").folder
     change_json(maskless / "tokenizer_config.json", mask_token=None)
+    classifier = readable(tmp_path / "classifier", "Bert", "ForSequenceClassification").folder
     live = {"tokenizer": AutoTokenizer.from_pretrained(words.folder)}
     cases: list[tuple[Any, dict[str, Any], type[HeadscopeError], str]] = [
         ("-", {"effects": 3, "effects_output": "class"}, UnsupportedError, "no sequence classifier"),
+        (classifier, {"effects": 3, "effects_output": "9" * 5000}, InputError, "there is no class '999"),
         ("-", {"effects": -1}, InputError, "effects is -1"),
         (words.module, {"effects": 2, **live}, InputError, "a live model was passed"),
         (without, {"writes": 9}, UnsupportedError, "no masked-LM head; on top of BertModel it has nothing"),

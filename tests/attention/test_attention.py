@@ -19,7 +19,6 @@ from by_hand import axis_of, by_definition, roles_for
 from headscope.anatomy import glossary as rules
 from headscope.anatomy.tree import ACTIVATION_CLASSES
 from headscope.attention.activations import ACTIVATIONS, BLOCK, FEW_BLOCKS, activate, gelu, slope
-from headscope.attention.kernels import KernelNotes, KernelWatch, attend_with_lse, is_fused
 from headscope.attention.scores import EVERYTHING, Mask, attend, log_sum_exps, scores, softmax_rows, weights
 from headscope.attention.terms import TABLES, Terms
 from headscope.errors import InputError, TraceError, UnsupportedError
@@ -157,80 +156,13 @@ def test_an_unknown_name_is_refused() -> None:
         activate("snake", np.zeros((1, 1), np.float32), threads)
 
 
-KEYS = np.array([True] * 7 + [False] * 2)
-KERNEL_MASKS = {
-    "everything": EVERYTHING,
-    "causal": Mask(causal=True),
-    "padding": Mask(keys=KEYS),
-    "causal and padding": Mask(causal=True, keys=KEYS),
-    "window": Mask(window=(2, 1)),
-    "nothing at all": Mask(keys=np.zeros(9, dtype=bool)),
-    "bias": Mask(
-        bias=torch.randn(4, 9, 9, generator=torch.Generator().manual_seed(0)).masked_fill(
-            torch.eye(9) > 0, float("-inf")
-        )
-    ),
-    "bias with an empty row": Mask(bias=torch.zeros(1, 9, 9).index_fill(1, torch.tensor([3]), float("-inf"))),
-}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("kv_heads", [4, 2, 1])
-@pytest.mark.parametrize("name", KERNEL_MASKS)
-def test_all_agree_with_the_formula(name: str, kv_heads: int, dtype: torch.dtype) -> None:
-    generator = torch.Generator().manual_seed(1)
-    q = torch.randn(2, 4, 9, 8, generator=generator).to(dtype)
-    k, v = (torch.randn(2, kv_heads, 9, 8, generator=generator).to(dtype) for _ in range(2))
-    mask = KERNEL_MASKS[name]
-    wide = mask if mask.bias is None else Mask(bias=mask.bias.double().numpy())
-    context, lse = attend_with_lse(q, k, v, scale=0.5, mask=mask)
-    assert context.dtype == dtype
-    for row in range(2):
-        exact, exact_lse = attend(*(x[row].double().numpy() for x in (q, k, v)), scale=0.5, mask=wide)
-        np.testing.assert_allclose(lse[row].double().numpy(), exact_lse, atol=2e-2 if dtype == torch.bfloat16 else 1e-5)
-        tolerance = 3e-2 if dtype == torch.bfloat16 else 1e-5
-        np.testing.assert_allclose(context[row].double().numpy(), exact, atol=tolerance)
-
-
-@pytest.mark.parametrize("name", ["everything", "causal", "padding"])
-def test_what_is_common_is_fused(name: str) -> None:
-    q = torch.randn(2, 4, 9, 8)
-    watch = KernelWatch()
-    with watch:
-        attend_with_lse(q, q, q, scale=0.5, mask=KERNEL_MASKS[name])
-    assert is_fused(q, q, q, None, False, 0.5)
-
-
-@pytest.mark.parametrize(("factor", "message"), [(1 / np.log(2), "in powers of 2"), (3.0, "returned the log-sum-exp")])
-@pytest.mark.parametrize("name", ["everything", "causal", "padding"])
-def test_log_sum_exps_of_another_base_are_an_error(
-    name: str, factor: float, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of the operator below flex_attention, whose log-sum-exps are in powers of 2."""
-    monkeypatch.setattr("headscope.attention.kernels._CHECKED", set())
-    q = torch.randn(2, 4, 9, 8, generator=torch.Generator().manual_seed(0))
-    attend_with_lse(q, q, q, scale=0.5, mask=KERNEL_MASKS[name])
-    right = KernelNotes.lse
-    monkeypatch.setattr("headscope.attention.kernels._CHECKED", set())
-    monkeypatch.setattr(KernelNotes, "lse", lambda *given: right(*given) * factor)  # type: ignore[operator]
-    with pytest.raises(UnsupportedError, match=rf"flash_attention_for_cpu[\s\S]*{message}[\s\S]*sdpa_kernel"):
-        attend_with_lse(q, q, q, scale=0.5, mask=KERNEL_MASKS[name])
-
-
-def test_other_widths_of_values_go_in_blocks() -> None:
-    q, v = torch.randn(4, 9, 8), torch.randn(4, 9, 3)
-    context, _ = attend_with_lse(q, q, v, scale=0.5)
-    exact, _ = attend(q.double().numpy(), q.double().numpy(), v.double().numpy(), scale=0.5)
-    np.testing.assert_allclose(context.numpy(), exact, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "mask", [EVERYTHING, Mask(causal=True), Mask(keys=np.arange(3000) < 2900), Mask(window=(8, None))]
 )
 def test_nothing_is_as_large_as_a_map(mask: Mask) -> None:
     q = torch.randn(1, 1, 3000, 8)
     with torch.no_grad(), Largest() as largest:
-        attend_with_lse(q, q, q, scale=0.5, mask=mask)
+        attend(q[0], q[0], q[0], scale=0.5, mask=mask)
     assert largest.cells < 3000 * 3000 / 8
 
 
@@ -333,11 +265,7 @@ def test_contexts_lses_and_entropies(kind: str, mask: str) -> None:
     in_torch = terms.mapped(torch.from_numpy)
     ours = attend(q, k, v, scale=0.3, mask=rule, terms=terms)
     tensors = [torch.from_numpy(x) for x in (q, k, v)]
-    for context, sums in (
-        ours,
-        attend(*tensors, scale=0.3, mask=rule, terms=in_torch),
-        attend_with_lse(*tensors, scale=0.3, mask=rule, terms=in_torch),
-    ):
+    for context, sums in (ours, attend(*tensors, scale=0.3, mask=rule, terms=in_torch)):
         np.testing.assert_allclose(np.asarray(context), expected, atol=1e-12)
         np.testing.assert_allclose(np.asarray(sums), lse, atol=1e-12)
     np.testing.assert_allclose(log_sum_exps(q, k, scale=0.3, mask=rule, terms=terms), lse, atol=1e-4)

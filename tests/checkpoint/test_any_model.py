@@ -95,6 +95,9 @@ def test_a_tokenizer_that_cant_be_taken_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(hs.errors.CheckpointError, match="is there"):
         hs.open(weights, tokenizer=tmp_path / "empty").tokenizer
+    with pytest.raises(hs.errors.InputError, match="can't be the name of a checkpoint") as refused:
+        hs.open(weights, tokenizer=AutoTokenizer.from_pretrained(BUNDLED)).tokenizer
+    assert len(str(refused.value)) < 400
     with open(words / "vocab.txt", "a", encoding="utf-8") as file:
         file.writelines(f"more{number}\n" for number in range(5000))
     with pytest.raises(hs.errors.InputError, match="tokens, and the model embeddings for"):
@@ -127,7 +130,10 @@ def sentence_transformer(folder: Path) -> Any:
 
 
 def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
-    """With the weights that they have, not those of the files that they came from; the folder goes with the model."""
+    """With the weights that they have, not those of the files that they came from; the folder goes with the model.
+
+    It has no model card: to write one, the library asks the hub.
+    """
     held = sentence_transformer(tmp_path / "small")
     with torch.no_grad():
         held[0].auto_model.encoder.layer[0].attention.self.query.weight *= 3
@@ -136,6 +142,7 @@ def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
     np.testing.assert_allclose(vector, held.encode(TEXT), atol=1e-5)
     folder = Path(model.checkpoint.where)
     assert folder.is_dir()
+    assert not (folder / "README.md").exists()
     del model
     gc.collect()
     assert not folder.exists()

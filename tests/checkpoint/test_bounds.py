@@ -20,11 +20,7 @@ import torch
 import headscope as hs
 from commands import run
 from headscope.checkpoint import open_checkpoint
-from headscope.checkpoint.json_text import (
-    JsonError,
-    parse_object,
-    read_object,
-)
+from headscope.checkpoint.json_text import JsonError, parse_object, read_object
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.checkpoint.tokenizer import load_tokenizer
 from headscope.errors import CheckpointError, HeadscopeError, InputError, NotFoundError, TraceError
@@ -109,17 +105,10 @@ def test_a_trace_is_a_regular_file(special: Path) -> None:
             is_trace(special)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "config.json",
-        "model.safetensors.index.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "vocab.txt",
-        "vocab.json",
-    ],
-)
+FILES = ("config.json", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+@pytest.mark.parametrize("name", [*FILES, "vocab.json"])
 def test_every_file_of_a_checkpoint_is_a_regular_file(special: Path, name: str, tmp_path: Path) -> None:
     """Before, a pipe by the name of config.json counted as no config.json at all."""
     folder = small_bert(tmp_path / "model")
@@ -321,8 +310,12 @@ def test_weights_are_those_of_the_header(
     checkpoint = open_checkpoint(tmp_path)
     if read_before:
         checkpoint.read("x")
+    size = path.stat().st_size
     write(path, 3.0)
     with pytest.raises(CheckpointError, match=r"(when|since) it was opened"):
+        checkpoint.read("x")
+    os.truncate(path, size - 8)
+    with pytest.raises(CheckpointError, match=f"had {size} bytes when it was opened, and has {size - 8} now"):
         checkpoint.read("x")
 
 
@@ -330,7 +323,7 @@ def test_threads_and_forks_read_one_open_file(tmp_path: Path) -> None:
     """One position that all share would give each of them the bytes of another."""
     arrays = {f"x{at}": np.full(4096, at, dtype=np.int32) for at in range(64)}
     write_safetensors(tmp_path / "model.safetensors", arrays)
-    source = open_checkpoint(tmp_path)._weights.sources["model.safetensors"]
+    source = open_checkpoint(tmp_path)._sources["model.safetensors"]
     entries = open_checkpoint(tmp_path).tensors
     wrong: list[str] = []
 

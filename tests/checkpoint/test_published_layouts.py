@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -440,7 +441,7 @@ def test_pickles_over_ranges(hub: HubServer, zipped: bool) -> None:
     assert hub.served - before == expected.nbytes
 
 
-def test_shards_over_ranges(hub: HubServer) -> None:
+def test_shards_over_ranges(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = small(hub, "owner/shards")
     folder = hub.root / "owner" / "shards"
     (folder / "model.safetensors").unlink()
@@ -451,6 +452,8 @@ def test_shards_over_ranges(hub: HubServer) -> None:
     checkpoint = open_checkpoint("owner/shards")
     assert checkpoint.files == ("big.safetensors", "half.safetensors")
     np.testing.assert_array_equal(checkpoint.read("half"), tensors["half"], strict=True)
+    go_offline(monkeypatch)
+    assert "HF_HUB_OFFLINE" in refused("owner/shards")  # the index is in the cache, its shards are not
 
 
 def test_another_name_is_found_in_the_listing(hub: HubServer) -> None:
@@ -508,7 +511,7 @@ def test_files_come_through_the_cache(hub: HubServer) -> None:
     assert len(hub.requests) == requests
 
 
-def refused(name: str, revision: str | None = None) -> str:
+def refused(name: str, revision: Any = None) -> str:
     with pytest.raises(NotFoundError) as caught:
         open_checkpoint(name, revision=revision)
     assert caught.value.where
@@ -520,20 +523,16 @@ def test_what_the_hub_does_not_have(hub: HubServer) -> None:
     small(hub)
     hub.gated.add("owner/secret")
     write_config(hub.root / "owner" / "bare", {})
+    write_config(hub.root / "owner" / "parts", {})
+    write_safetensors(hub.root / "owner" / "parts" / "text_encoder" / "model.safetensors", {"x": np.ones(1)})
+    assert re.search(r"no weights here, but in text_encoder[\s\S]*download the model", refused("owner/parts"))
     assert "no model with this id" in refused("owner/nobody")
     assert "did you mean google-bert/bert-base-uncased?" in refused("google-bert/bert-base-uncasd")
     assert "did you mean google-bert/bert-base-uncased?" in refused("bert-base-uncased")
     assert "no revision v7" in refused("owner/small", "v7")
+    assert "no revision 7" in refused("owner/small", 7)
     assert "gated" in refused("owner/secret")
     assert "no weights: it holds config.json" in refused("owner/bare")
-
-
-def test_weights_further_down(hub: HubServer) -> None:
-    write_config(hub.root / "owner" / "parts", {})
-    write_safetensors(hub.root / "owner" / "parts" / "text_encoder" / "model.safetensors", {"x": np.ones(1)})
-    message = refused("owner/parts")
-    assert "no weights here, but in text_encoder" in message
-    assert "download the model" in message
 
 
 @pytest.mark.parametrize("with_the_config", [False, True])
@@ -545,6 +544,26 @@ def test_offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch, with_the_confi
     go_offline(monkeypatch)
     assert "HF_HUB_OFFLINE" in refused("owner/small")
     assert len(hub.requests) == before
+
+
+def test_a_tokenizer_that_is_not_in_the_cache(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repository has one: nothing is said to be missing in it."""
+    small_bert(hub.root / "owner" / "bert")
+    open_checkpoint("owner/bert").fetch()
+    go_offline(monkeypatch)
+    with pytest.raises(CheckpointError, match=r"can't be reached, and its cache lacks .*vocab\.txt") as refused:
+        hs.open("owner/bert").trace("the cat")
+    assert "unset HF_HUB_OFFLINE" in str(refused.value.advice)
+    assert hs.open("owner/bert").trace(ids=[2, 5, 3]).tokens == ("#2", "#5", "#3")
+    with pytest.raises(NotFoundError, match="HF_HUB_OFFLINE"):
+        hs.open("-", tokenizer="owner/bert").tokenizer
+
+
+def test_a_tokenizer_is_borrowed_without_a_look_at_its_weights(hub: HubServer) -> None:
+    folder = small_bert(hub.root / "owner" / "words")
+    (folder / "model.safetensors").unlink()
+    assert hs.open("-", tokenizer="owner/words").tokenizer.encode("the cat").tokens[1:3] == ("the", "cat")
+    assert not [request for request in hub.requests if "safetensors" in request.path]
 
 
 @pytest.mark.parametrize(
@@ -572,16 +591,12 @@ def test_a_hub_out_of_order(hub: HubServer, broken: int, message: str) -> None:
     assert "direct cause" not in "".join(lines)
 
 
-def test_a_server_without_ranges(hub: HubServer) -> None:
+def test_a_server_without_ranges_serves_only_what_is_short(hub: HubServer) -> None:
     small(hub)
     hub.ignores_ranges = True
     with pytest.raises(CheckpointError, match="requested a range of bytes"):
         open_checkpoint("owner/small")
-
-
-def test_a_server_without_ranges_serves_what_is_short(hub: HubServer) -> None:
     write_safetensors(hub.root / "owner" / "tiny" / "model.safetensors", {"x": np.arange(3)})
-    hub.ignores_ranges = True
     np.testing.assert_array_equal(open_checkpoint("owner/tiny").read("x"), np.arange(3), strict=True)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import struct
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -220,14 +222,6 @@ def test_files_beside_the_weights(tmp_path: Path) -> None:
             checkpoint.file(name)
 
 
-def test_a_file_that_shrinks_is_not_read(tmp_path: Path) -> None:
-    path = write_safetensors(tmp_path / "model.safetensors", {"x": np.ones(1000)})
-    checkpoint = open_checkpoint(tmp_path)
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(CheckpointError, match="had 8072 bytes when it was opened, and has 8064 now"):
-        checkpoint.read("x")
-
-
 TENSOR = {"x": np.ones(1)}
 
 
@@ -246,11 +240,7 @@ def fill(folder: Path, files: list[str]) -> None:
     [
         ([], NotFoundError, "it is empty"),
         (["config.json"], NotFoundError, "no weights: it holds config.json"),
-        (
-            ["a.safetensors", "b.safetensors"],
-            NotFoundError,
-            "2 weight files but no index.*\n.*\n.*one of the files",
-        ),
+        (["a.safetensors", "b.safetensors"], NotFoundError, "2 weight files but no index.*\n.*\n.*one of the files"),
         (
             ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
             NotFoundError,
@@ -485,20 +475,47 @@ def test_shards_of_pickles(tmp_path: Path) -> None:
     assert_reads(checkpoint, state)
 
 
+class Far(LocalFile):
+    remote = True
+
+
+class Stream(io.RawIOBase):
+    """A file that can't be gone back in, so that zipfile writes descriptors after its entries."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, part: Any) -> int:
+        self.written += part
+        return len(part)
+
+
 def test_data_starts_follow_from_the_directory_alone(tmp_path: Path) -> None:
     """Over the network, positions are computed without local headers; they equal those in the local headers."""
-
-    class Far(LocalFile):
-        remote = True
-
     for alignment in (64, 4096):
         with config.patch({"save.storage_alignment": alignment}):
             path = save({f"{i}" * (i + 1): torch.zeros(i) for i in range(40)}, tmp_path / f"{alignment}.bin")
         near, far = LocalFile(path), Far(path)
         for entry in read_zip_directory(near).values():
-            if "/data/" in entry.name:
-                assert data_start(far, entry) == data_start(near, entry)
+            assert data_start(far, entry) == data_start(near, entry) == entry.start
         assert read_pickle_header(far) == read_pickle_header(near)
+
+
+def test_archives_that_other_programs_wrote_as_a_stream(tmp_path: Path) -> None:
+    """Their data begins anywhere: for one root in 64, where a descriptor of 12 bytes would leave it aligned."""
+    with ZipFile(save({"x": torch.arange(50.0)}, tmp_path / "saved.bin")) as archive:
+        content = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+    path = tmp_path / "pytorch_model.bin"
+    for length in range(1, 65):
+        stream = Stream()
+        with ZipFile(stream, "w") as archive:
+            for name, part in content.items():
+                archive.writestr(f"{'r' * length}/{name}", part)
+        path.write_bytes(stream.written)
+        assert read_pickle_header(Far(path)) == read_pickle_header(LocalFile(path))
 
 
 def test_a_truncated_archive_is_refused_after_one_read(tmp_path: Path) -> None:
@@ -526,10 +543,10 @@ def test_zip64(tmp_path: Path) -> None:
     start = struct.unpack_from("<I", data, end + 16)[0]
     directory = b""
     for name, entry in entries.items():
-        extra = struct.pack("<HHQQQ", 1, 24, entry.size, entry.size, entry.header)
+        extra = struct.pack("<HHQQQ", 1, 24, *[entry.info.file_size] * 2, entry.info.header_offset)
         sizes = (0xFFFFFFFF, 0xFFFFFFFF, len(name), len(extra))
         directory += b"PK\1\2" + struct.pack(
-            "<HHHHHHIIIHHHHHII", 45, 45, entry.flags, 0, 0, 0, entry.crc, *sizes, 0, 0, 0, 0, 0xFFFFFFFF
+            "<HHHHHHIIIHHHHHII", 45, 45, entry.info.flag_bits, 0, 0, 0, entry.info.CRC, *sizes, 0, 0, 0, 0, 0xFFFFFFFF
         )
         directory += name.encode() + extra
     record = b"PK\6\6" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, len(entries), len(entries), len(directory), start)

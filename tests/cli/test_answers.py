@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -201,6 +202,17 @@ def test_an_error_of_a_tool_says_what_to_do(tool: str, arguments: dict[str, Any]
     checked("error", record)
     assert record["kind"] == kind
     assert record["advice"]
+
+
+@pytest.mark.parametrize(("code", "stderr"), [(-9, ""), (1, "Traceback\nZeroDivisionError: division by zero\n")])
+def test_a_command_that_dies_is_an_error_of_its_tool(monkeypatch: pytest.MonkeyPatch, code: int, stderr: str) -> None:
+    died = subprocess.CompletedProcess([], code, "", stderr)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: died)
+    reply = asked(lambda client: client.call_tool("summary", {"model": "-"}))
+    assert reply.is_error
+    record = json.loads(reply.content[0].text)
+    checked("error", record)
+    assert f"ended with {code}: {stderr.splitlines()[-1] if stderr else 'nothing was printed'}" in record["message"]
 
 
 def test_a_dash_is_a_text_to_a_tool() -> None:

@@ -202,11 +202,19 @@ def test_the_next_step_can_be_pasted(small, command):
     assert "next: " not in run(command, small, *COMMANDS[command], "--json").stdout
 
 
-def test_a_step_after_a_text_that_begins_with_a_dash_can_be_pasted(small):
-    *_, last = run("attend", small, "--set", "max_length=9", "--", "-the cat").stdout.splitlines()
+@pytest.mark.parametrize(
+    ("typed", "options", "step"),
+    [
+        (["attend", "-the cat"], ["--set", "max_length=9"], "attend"),
+        (["match", "-the cat", "a dog"], ["--set", "check=false"], "attribute"),
+        (["match", "-", "a dog"], ["--set", "check=false"], "summary"),
+    ],
+)
+def test_a_step_after_a_text_that_begins_with_a_dash_can_be_pasted(small, typed, options, step):
+    *_, last = run(typed[0], *options, "--", small, *typed[1:]).stdout.splitlines()
     program, command, *args = shlex.split(last.removeprefix("next: "))
-    assert (program, command, args[-2:]) == ("headscope", "attend", [small, "-the cat"])
-    assert "max_length=9" in args
+    assert (program, command, args[-2:]) == ("headscope", step, [small, "-the cat"] if "-the cat" in typed else [small])
+    assert "max_length=9" in args or typed[0] == "match"
     run(command, *args)
 
 

@@ -25,14 +25,7 @@ from headscope.attention.scores import Mask, attend
 from headscope.encoder import Input, attending, forward
 from headscope.encoder.attending import attend_everywhere, attend_nearby
 from headscope.encoder.distances import deberta_buckets, default_frequencies, distances_of, t5_buckets
-from headscope.encoder.products import (
-    FEW_TEXTS,
-    FEW_TOKENS,
-    as_stored,
-    block_rows,
-    empty_aligned,
-    is_aligned,
-)
+from headscope.encoder.products import FEW_TEXTS, FEW_TOKENS, as_stored, block_rows, empty_aligned, is_aligned
 from headscope.encoder.role_weights import SCRATCH_NUMBERS
 from headscope.errors import ConfigError, HeadscopeError, InputError, UnsupportedError
 from headscope.runs.engine import Edit, NumpyRunner
@@ -103,11 +96,7 @@ def test_activations_and_untied_weights_are_what_the_config_says(
 
 
 @pytest.mark.parametrize(
-    ("names", "labels"),
-    [
-        ({"2": "c", "0": "a", "1": "b"}, ("a", "b", "c")),
-        ({"1": "a", "2": "b", "3": "c"}, None),
-    ],
+    ("names", "labels"), [({"2": "c", "0": "a", "1": "b"}, ("a", "b", "c")), ({"1": "a", "2": "b", "3": "c"}, None)]
 )
 def test_labels_are_named_by_their_index_or_not_at_all(tmp_path: Path, names: dict[str, str], labels: object) -> None:
     made(tmp_path, "Bert", "ForSequenceClassification")
@@ -362,8 +351,7 @@ def test_a_trace_holds_no_scratch_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "threads"),
-    [({"OMP_NUM_THREADS": "1"}, 1), ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}, 2)],
+    ("settings", "threads"), [({"OMP_NUM_THREADS": "1"}, 1), ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}, 2)]
 )
 def test_threads_are_blas_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], threads: int
@@ -416,6 +404,7 @@ SHAPES: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("grouped convolution", {"conv_kernel_size": 3, "conv_groups": 2}),
         ("narrow embeddings", {"embedding_size": 16, "conv_kernel_size": 5}),
         ("no distances", {"relative_attention": False, "position_biased_input": True}),
+        ("no products", {"pos_att_type": []}),
         ("scale only", {"relative_attention": False, "position_biased_input": True, "pos_att_type": ["c2p"]}),
         ("another head", {"legacy": False}),
     ],
@@ -529,7 +518,7 @@ def test_runs_are_those_of_silenced_forward_passes(tmp_path: Path, stem: str, co
     runner = NumpyRunner(model)
     for kept in (True, False):
         base = runner.base(texts, contexts=kept)
-        for places in (None, [np.array([2, 13]), np.array([0])]):
+        for places in (None, [[2, 13], [0]]):
             for runs, hidden in runner.states(base, edits, places):
                 for at, which in enumerate(runs):
                     for text, states in enumerate(hidden):

@@ -156,14 +156,6 @@ def test_the_distance_of_a_vector_from_itself_has_no_slope(tmp_path: Path) -> No
         hs.open(tmp_path).attribute(TEXT, ("embedding_distance",))
 
 
-def test_effects_are_correlated_as_numpy_does(classes: Made) -> None:
-    model = hs.open(classes.folder)
-    zero, mean = model.effects(TEXT), model.effects(TEXT, method="mean")
-    assert zero.correlation(mean) == pytest.approx(np.corrcoef(zero.change.ravel(), mean.change.ravel())[0, 1])
-    with pytest.raises(InputError, match=r"\(3, 4\) and of \(2, 2\)"):
-        zero.correlation(np.zeros((2, 2)))
-
-
 GATED = ("ModernBert", "NomicBert", "Gte", "EuroBert")
 DOWN = (".Wo", ".fc2", ".down_proj")
 """Ends of the names of the Linear behind a gate."""

@@ -63,6 +63,7 @@ def link_of(trace: hs.Trace) -> tuple[int, int, int, int]:
 
 
 def test_a_fresh_page_opens_on_the_strongest_link(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    """Every finding says its number and leads to its cell."""
     layer, head, query, key = link_of(trace)
     page = watch().open(file.as_uri() + "#theme=dark")
     assert head_of(page) == f"Head {layer}.{head}"
@@ -77,13 +78,7 @@ def test_a_fresh_page_opens_on_the_strongest_link(watch: Watch, trace: hs.Trace,
     assert ranks == pytest.approx(expected, abs=CLOSE)
     page.keyboard.press("Enter")
     assert page.locator(".step:not(.shut)").count() == 7
-
-
-def test_every_finding_says_its_number_and_leads_to_its_cell(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    page = watch().open(file.as_uri() + "#l=1&h=1")
-    assert head_of(page) == "Head 1.1"  # an address with a state wins over the finding that a page opens on
-    assert page.locator("[data-test=weight]").count() == 0
-    assert page.locator(".cell").bounding_box()["height"] < 60  # type: ignore[index]
+    go(page, "l=1&h=1")
     findings = trace.findings()
     chips = page.locator(".finding")
     assert 1 < chips.count() == len(findings) <= 5
@@ -91,8 +86,8 @@ def test_every_finding_says_its_number_and_leads_to_its_cell(watch: Watch, trace
         text = chips.nth(n).inner_text()
         cell = finding.cells[0]
         share = finding.numbers.get("weight", finding.numbers.get("overlap", finding.numbers.get("ratio", -1.0)))
-        number = f"{share:.2f}".lstrip("0") if finding.kind == "link" else f"{100 * min(share, 0.99):.0f}%"
-        assert number in text
+        figure = f"{share:.2f}".lstrip("0") if finding.kind == "link" else f"{100 * min(share, 0.99):.0f}%"
+        assert figure in text
         brought = [finding.numbers[name] for name in ("brings", "most") if name in finding.numbers]
         shares = ["0" if abs(one) < 0.005 else f"{one:.2f}".replace("0.", ".").replace("-", "−") for one in brought]
         assert re.findall(r"(?:brings|; [\d.]+) ([−.\d]+)(?=;|$)", text) == shares
@@ -111,7 +106,28 @@ def test_where_nothing_stands_out_the_page_says_so(watch: Watch, bert: hs.Model,
     assert head_of(page) == "Head 0.0"
 
 
+METERS = """(() => {
+  const canvas = document.querySelector(".heads canvas");
+  const { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const blue = (x, y) => {
+    const at = 4 * (y * width + x);
+    return data[at + 3] > 200 && data[at + 2] > data[at] + 60 && data[at] < 60;
+  };
+  const runs = [];
+  for (let y = 0; y < height; y++) {
+    let most = 0;
+    for (let x = 0, run = 0; x < width; x++) { run = blue(x, y) ? run + 1 : 0; most = Math.max(most, run); }
+    runs.push(most / devicePixelRatio);
+  }
+  return runs;
+})()"""
+
+
 def test_the_grid_has_the_weight_of_the_pinned_cell(watch: Watch, trace: hs.Trace, file: Path) -> None:
+    """`e` walks down the ranking and back; what the question asks is named, or missing, in words; a meter is as long as
+    its number is large.
+    """
     page = watch().open(file.as_uri() + "#by=weight&q=9&k=2&face=values")
     expected = everywhere(trace, [9], [2])
     assert table(page) == pytest.approx(list(expected.values()), abs=CLOSE)
@@ -120,12 +136,9 @@ def test_the_grid_has_the_weight_of_the_pinned_cell(watch: Watch, trace: hs.Trac
     assert list(ranks) == list(best(expected, len(ranks)))
     page.keyboard.press("j")
     assert table(page) == pytest.approx(list(everywhere(trace, [10], [2]).values()), abs=CLOSE)
-
-
-def test_e_walks_down_the_ranking_and_back(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    order = list(best(everywhere(trace, [9], [2]), 4))
-    page = watch().open(file.as_uri() + "#by=weight&q=9&k=2&l=0&h=0")
+    go(page, "by=weight&q=9&k=2&l=0&h=0")
     table(page)
+    order = list(best(everywhere(trace, [9], [2]), 4))
 
     def place() -> str:
         return ".".join(re.findall(r"\d+", head_of(page)))
@@ -141,11 +154,32 @@ def test_e_walks_down_the_ranking_and_back(watch: Watch, trace: hs.Trace, file: 
     assert place() == order[0]
     page.locator("[data-test=ranks] [data-head]").nth(2).click()
     assert place() == order[2]
+    # “Which heads look from tortoise at tortoise?” named no piece
+    first = trace.tokens.index("##to")
+    go(page, f"l=1&h=1&q={first}&k={first - 1}&by=weight")
+    chips = page.locator("[data-test=asked] bdi")
+    assert [one.lower() for one in chips.all_inner_texts()] == ["to", "tor"]
+    go(page, f"l=1&h=1&q={first}&k={first}&by=weight")
+    assert [one.lower() for one in chips.all_inner_texts()] == ["tortoise"] * 2
+    go(page, "by=weight")
+    assert "Click a cell" in page.locator("[data-test=asked]").inner_text()
+    page.select_option("[data-test=statistic]", "mass")
+    assert "Shift-click" in page.locator("[data-test=asked]").inner_text()
+    assert page.locator("[data-test=ranks] [data-head]").count() == 0
+    # in order of size, the first row of tiles has the longest meter, and the last row a short one or none
+    go(page, "by=strongest&order=high&l=5&h=11")
+    listed(page, "ranks")
+    runs = page.evaluate(METERS)
+    half = len(runs) // 2
+    assert max(runs[:half]) > 1.3 * max(runs[-half // 3 :])
 
 
 def test_chosen_sets_have_the_weight_between_them(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    """Shift-click adds, dragging takes a passage, Esc lets go; all of it is in the address."""
+    """Shift-click adds, dragging takes a passage, Esc lets go; all is in the address. All of a word can be chosen."""
     page = watch().open(file.as_uri() + "#l=1&h=1")
+    assert head_of(page) == "Head 1.1"  # an address with a state wins over the finding that a page opens on
+    assert page.locator("[data-test=weight]").count() == 0
+    assert page.locator(".cell").bounding_box()["height"] < 60  # type: ignore[index]
     right = page.locator(".right .token")
     right.nth(2).click(modifiers=["Shift"])
     right.nth(7).click(modifiers=["Shift"])
@@ -168,62 +202,13 @@ def test_chosen_sets_have_the_weight_between_them(watch: Watch, trace: hs.Trace,
     assert table(page) == pytest.approx(list(everywhere(trace, [4, 5, 6], [2]).values()), abs=CLOSE)
     page.keyboard.press("Escape")
     until(page, "!location.hash.includes('set=') && !location.hash.includes('on=')")
-
-
-def test_all_of_a_word_can_be_chosen(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    page = watch().open(file.as_uri() + "#l=1&h=1")
     page.keyboard.press("/")
     page.keyboard.type("tortoise")
     page.locator("[data-test=find-keys]").click()
     places = [n for n, token in enumerate(trace.tokens) if token in ("tor", "##to", "##ise")]
     assert len(places) == 6
-    assert table(page) == pytest.approx(list(everywhere(trace, list(range(len(trace))), places).values()), abs=CLOSE)
+    assert table(page) == pytest.approx(list(everywhere(trace, everyone, places).values()), abs=CLOSE)
     assert "tortoise ×2" in page.locator("[data-test=asked]").inner_text()
-
-
-def test_pieces_of_one_word_are_asked_for_by_their_own_letters(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    """“Which heads look from tortoise at tortoise?” named no piece."""
-    first = trace.tokens.index("##to")
-    page = watch().open(file.as_uri() + f"#l=1&h=1&q={first}&k={first - 1}&by=weight")
-    chips = page.locator("[data-test=asked] bdi")
-    assert [one.lower() for one in chips.all_inner_texts()] == ["to", "tor"]
-    watched = watch().open(file.as_uri() + f"#l=1&h=1&q={first}&k={first}&by=weight")
-    assert [one.lower() for one in watched.locator("[data-test=asked] bdi").all_inner_texts()] == ["tortoise"] * 2
-
-
-def test_the_question_s_tokens_are_missing_in_words(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri() + "#by=weight")
-    assert "Click a cell" in page.locator("[data-test=asked]").inner_text()
-    page.select_option("[data-test=statistic]", "mass")
-    assert "Shift-click" in page.locator("[data-test=asked]").inner_text()
-    assert page.locator("[data-test=ranks] [data-head]").count() == 0
-
-
-METERS = """(() => {
-  const canvas = document.querySelector(".heads canvas");
-  const { width, height } = canvas;
-  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
-  const blue = (x, y) => {
-    const at = 4 * (y * width + x);
-    return data[at + 3] > 200 && data[at + 2] > data[at] + 60 && data[at] < 60;
-  };
-  const runs = [];
-  for (let y = 0; y < height; y++) {
-    let most = 0;
-    for (let x = 0, run = 0; x < width; x++) { run = blue(x, y) ? run + 1 : 0; most = Math.max(most, run); }
-    runs.push(most / devicePixelRatio);
-  }
-  return runs;
-})()"""
-
-
-def test_a_tile_s_meter_is_as_long_as_its_number_is_large(watch: Watch, file: Path) -> None:
-    """In order of size, the first row of tiles has the longest meter, and the last row a short one or none."""
-    page = watch().open(f"{file.as_uri()}#by=strongest&order=high&l=5&h=11")
-    listed(page, "ranks")
-    runs = page.evaluate(METERS)
-    half = len(runs) // 2
-    assert max(runs[:half]) > 1.3 * max(runs[-half // 3 :])
 
 
 NEAR = 2e-3
@@ -282,7 +267,7 @@ def statistics(trace: hs.Trace, layer: int, head: int, state: str) -> dict[str, 
 
 
 def test_the_grid_s_statistics_are_of_what_is_left(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    """In the grid and beside it, one statistic after the other, under each filter."""
+    """In the grid and beside it, one statistic after the other, under each filter, which rankings follow."""
     page = watch().open(f"{cat_file.as_uri()}#h=1")
     for state in ("", "special=0", "words=1", "of=ab", "normed=1"):
         heads = [statistics(cat, layer, head, state) for layer in cat.numbers for head in cat.head_numbers(layer)]
@@ -293,40 +278,7 @@ def test_the_grid_s_statistics_are_of_what_is_left(watch: Watch, cat: hs.Trace, 
             page.select_option("[data-test=statistic]", name)
             expected = [numbers[name] for numbers in heads]
             patiently(page, partial(same_statistic, page, CATALOG[name].names[0], expected))
-
-
-def same_statistic(page: Page, title: str, expected: list[float]) -> None:
-    assert table(page) == pytest.approx(expected, rel=NEAR, abs=NEAR)
-    chosen = page.locator(".facts tr.chosen")
-    assert chosen.locator("th").inner_text() == title
-    assert number(chosen.locator("td").last.inner_text()) == pytest.approx(expected[1], rel=NEAR, abs=NEAR)
-
-
-def pictures(page: Page) -> str:
-    """The thumbnails, as drawn."""
-    drawn: str = page.evaluate("document.querySelector('.heads canvas').toDataURL()")
-    return drawn
-
-
-def test_hiding_special_tokens_hides_them_in_the_thumbnails(watch: Watch, tmp_path: Path) -> None:
-    """A head that rests on [CLS] has a dark column; without special tokens it has none, and the note says so."""
-    trace = hs.open("-").trace("The animal did not cross the street because it was too tired.")
-    page = watch().open(f"{trace.to_html(tmp_path / 'animal.html', runs=False).as_uri()}#h=1&by=entropy")
-    note = page.locator(".grid")
-    before = pictures(page)
-    assert "filters" not in note.inner_text()
-    page.locator("[data-test=special]").check()
-    until(page, SETTLED)
-    assert "what the filters leave" in note.inner_text()
-    assert pictures(page) != before
-    page.locator("[data-test=special]").uncheck()
-    until(page, "!document.querySelector('.grid').textContent.includes('what the filters leave')")
-    assert pictures(page) == before
-
-
-def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    """With numbers in one click, and to a head in another."""
-    page = watch().open(f"{cat_file.as_uri()}#h=1&by=entropy&order=low&special=0")
+    go(page, "h=1&by=entropy&order=low&special=0")
     page.locator("[data-test=face-values]").click()
     until(page, "document.querySelector('[data-test=grid-table] tbody td').textContent !== '–'")
     table(page)
@@ -343,6 +295,19 @@ def test_rankings_follow_the_filters(watch: Watch, cat: hs.Trace, cat_file: Path
     until(page, "location.hash.includes('face=values')")
     buttons[0].click()
     assert head_of(page) == f"Head {min(expected, key=lambda name: expected[name])}"
+
+
+def same_statistic(page: Page, title: str, expected: list[float]) -> None:
+    assert table(page) == pytest.approx(expected, rel=NEAR, abs=NEAR)
+    chosen = page.locator(".facts tr.chosen")
+    assert chosen.locator("th").inner_text() == title
+    assert number(chosen.locator("td").last.inner_text()) == pytest.approx(expected[1], rel=NEAR, abs=NEAR)
+
+
+def pictures(page: Page) -> str:
+    """The thumbnails, as drawn."""
+    drawn: str = page.evaluate("document.querySelector('.heads canvas').toDataURL()")
+    return drawn
 
 
 @pytest.fixture(scope="module")
@@ -380,21 +345,9 @@ def test_the_chain_s_number_is_the_picture_s(watch: Watch, alice: tuple[hs.Trace
         page.wait_for_selector(".step math")
         assert number(chain.locator("h1 b").inner_text()) == pytest.approx(drawn, abs=NEAR)
         assert chain.locator(".step h2").first.inner_text() == "Query of “\u2068qu\u2069”"
-
-
-def in_the_grid(page: Page, drawn: float) -> None:
-    assert table(page)[4 * 3] == pytest.approx(drawn, abs=NEAR)
-
-
-def status(page: Page, drawn: float) -> None:
-    assert number(page.locator("[data-test=value]").inner_text()) == pytest.approx(drawn, abs=NEAR)
-
-
-def test_names_keep_their_capitals(watch: Watch, alice: tuple[hs.Trace, Path]) -> None:
-    """The model has no capitals; matrix, lists, lines and chain spell its tokens as the writer did."""
-    trace, file = alice
+    # the model has no capitals; matrix, lists, lines and chain spell its tokens as the writer did
     assert "par" in trace.tokens
-    page = watch().open(f"{file.as_uri()}#l=3&h=0&q=10&k=17&by=weight")
+    go(page, "l=3&h=0&q=10&k=17&by=weight")
     page.wait_for_selector("[data-test=open-chain]")
     assert page.locator(".cell h2 bdi").all_inner_texts() == ["Par", "Al"]
     assert page.locator(".looks").first.inner_text().startswith("“\u2068Par\u2069” looks at")
@@ -403,3 +356,24 @@ def test_names_keep_their_capitals(watch: Watch, alice: tuple[hs.Trace, Path]) -
     until(page, "document.querySelector('.cell h2 bdi')?.textContent === 'Paris'")
     assert page.locator(".cell h2 bdi").all_inner_texts() == ["Paris", "Alice"]
     assert page.locator("[data-test=asked] bdi").all_inner_texts() == ["Paris", "Alice"]
+    # a head that rests on [CLS] has a dark column; without special tokens it has none, and the note says so
+    go(page, "h=1&by=entropy")
+    until(page, SETTLED)
+    note = page.locator(".grid")
+    before = pictures(page)
+    assert "filters" not in note.inner_text()
+    page.locator("[data-test=special]").check()
+    until(page, SETTLED)
+    assert "what the filters leave" in note.inner_text()
+    assert pictures(page) != before
+    page.locator("[data-test=special]").uncheck()
+    until(page, "!document.querySelector('.grid').textContent.includes('what the filters leave')")
+    assert pictures(page) == before
+
+
+def in_the_grid(page: Page, drawn: float) -> None:
+    assert table(page)[4 * 3] == pytest.approx(drawn, abs=NEAR)
+
+
+def status(page: Page, drawn: float) -> None:
+    assert number(page.locator("[data-test=value]").inner_text()) == pytest.approx(drawn, abs=NEAR)

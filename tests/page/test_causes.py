@@ -182,19 +182,48 @@ def test_a_group_is_silenced_beside_as_many_at_random(
     assert page.locator(".wishes .on").all_inner_texts() == [f"1.{head} ×" for head in range(HEADS)]
 
 
-@pytest.mark.parametrize("way", ["mean", "patch", "edge"])
-def test_other_changes_of_each_head(watch: Watch, served: Served, model: hs.Model, words: Made, way: str) -> None:
+def test_other_changes_of_each_head(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
+    """And of another output; attribution as ink."""
+    ids, best = word_of(model, words)
     other = contexts_in_torch(words.module, list(model.trace(OTHER).ids))
-    page = watch().open(f"{served.session.address()}#pane=causes&way={way}&q=2&k=5")
-    if way == "patch":
-        assert page.locator("[data-test=run]").is_disabled()
-        page.fill("[data-test=patch]", OTHER)
+    page = watch().open(f"{served.session.address()}#pane=causes&way=mean&q=2&k=5")
+    for way in ("mean", "patch", "edge"):
+        go(page, f"pane=causes&way={way}&q=2&k=5")
+        if way == "patch":
+            assert page.locator("[data-test=run]").is_disabled()
+            page.fill("[data-test=patch]", OTHER)
+        press_run(page)
+        np.testing.assert_allclose(grid(page), changes(words, ids, best, way, other=other), atol=6e-4)
+        assert page.locator("[data-test=made]").inner_text().startswith("each head in turn: ")
+    total = float(words.module(torch.tensor([ids])).logits[0, ids.index(4), best].detach())
+    go(page, "pane=causes&way=zero")
+    page.select_option("[data-test=way]", "decompx")
     press_run(page)
-    np.testing.assert_allclose(grid(page), changes(words, *word_of(model, words), way, other=other), atol=6e-4)
-    assert page.locator("[data-test=made]").inner_text().startswith("each head in turn: ")
+    until(page, "document.querySelector('[data-test=sum]').textContent.includes('DecompX')")
+    inked = [float(str(token.get_attribute("data-value"))) for token in page.locator("[data-test=ink] span").all()]
+    result = record(page, served)["result"]
+    assert result["total"] == pytest.approx(total, abs=1e-4)
+    assert sum(inked) + result["rest"] + result["gap"] == pytest.approx(total, abs=1e-4)
+    np.testing.assert_allclose(inked, model.attribute(TEXT).scores, atol=1e-4)
+    strongest = int(np.argmax(np.abs(inked)))
+    word = page.locator("[data-test=ink] span").nth(strongest).locator("bdi").inner_text()
+    assert f"{word}\u2069” adds most" in page.locator(".headline").inner_text()
+    assert f"{total:.3f}" in page.locator("[data-test=sum]").inner_text()
+    go(page, "pane=causes&way=zero")
+    page.select_option("[data-test=measure]", "word")
+    assert page.locator("[data-test=run]").is_disabled()
+    page.fill("[data-test=measure-text]", "dog")
+    press_run(page)
+    dog = model.tokenizer.id("dog")
+    after = logits(words, ids, Edit(2, 1))[dog]
+    assert grid(page)[2, 1] == pytest.approx(after - logits(words, ids)[dog], abs=6e-4)
+    page.select_option("[data-test=measure]", "embedding")
+    assert "another output" in page.locator("[data-test=made]").inner_text()
+    assert page.locator("[data-test=made] .stale").count() == 1
 
 
 def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
+    """As does cutting an edge from the pinned cell; a token is replaced, and another masked."""
     ids, best = word_of(model, words)
     page = watch().open(f"{served.session.address()}#l=1&h=2")
     page.keyboard.press("x")
@@ -216,22 +245,16 @@ def test_silence_and_see_takes_two_actions(watch: Watch, served: Served, model: 
     page.keyboard.press("]")
     page.keyboard.press("1")
     until(page, "document.querySelector('.badges').textContent.includes('✕ 1.2 silenced')")
-
-
-def test_an_edge_is_cut_from_the_pinned_cell(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
-    ids, best = word_of(model, words)
-    page = watch().open(f"{served.session.address()}#l=1&h=2&q=2&k=5")
+    go(page, "l=1&h=2&q=2&k=5")
     page.locator("[data-test=cut-edge]").click()
-    page.wait_for_selector(".headline")
+    until(page, "document.querySelector('[data-test=made]')?.textContent.trim().endsWith(' cut')")
     after = logits(words, ids, Edit(1, 2, "edge", edge=(2, 5)))[best]
     assert f"{logits(words, ids)[best]:.3f} → {after:.3f}" in page.locator(".headline").inner_text()
     assert page.locator("[data-test=made]").inner_text() == "✕ 1.2: “\u2068cat\u2069” → “\u2068the\u2069” cut"
     assert record(page, served)["result"]["after"] == pytest.approx(after, abs=1e-4)
-
-
-def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
-    ids, best = word_of(model, words)
-    page = watch().open(f"{served.session.address()}#pane=causes&way=these")
+    go(page, "pane=causes&way=these")
+    page.locator(".wishes .on").click()
+    until(page, "document.querySelector('.wishes .on') === null")
     page.select_option("[data-test=replace-place]", "2")
     page.fill("[data-test=replace-by]", "dog")
     page.locator("[data-test=replace]").click()
@@ -247,39 +270,6 @@ def test_a_token_is_replaced_and_another_masked(watch: Watch, served: Served, mo
     page.locator("[data-test=replace]").click()
     page.locator("[data-test=run]").click()
     until(page, "document.querySelector('[role=alert]').textContent.includes('replaced by one token')")
-
-
-def test_attribution_as_ink(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
-    ids, best = word_of(model, words)
-    total = float(words.module(torch.tensor([ids])).logits[0, ids.index(4), best].detach())
-    page = watch().open(f"{served.session.address()}#pane=causes&way=zero")
-    page.select_option("[data-test=way]", "decompx")
-    press_run(page)
-    until(page, "document.querySelector('[data-test=sum]').textContent.includes('DecompX')")
-    inked = [float(str(token.get_attribute("data-value"))) for token in page.locator("[data-test=ink] span").all()]
-    result = record(page, served)["result"]
-    assert result["total"] == pytest.approx(total, abs=1e-4)
-    assert sum(inked) + result["rest"] + result["gap"] == pytest.approx(total, abs=1e-4)
-    np.testing.assert_allclose(inked, model.attribute(TEXT).scores, atol=1e-4)
-    strongest = int(np.argmax(np.abs(inked)))
-    word = page.locator("[data-test=ink] span").nth(strongest).locator("bdi").inner_text()
-    assert f"{word}\u2069” adds most" in page.locator(".headline").inner_text()
-    assert f"{total:.3f}" in page.locator("[data-test=sum]").inner_text()
-
-
-def test_another_output_is_read(watch: Watch, served: Served, model: hs.Model, words: Made) -> None:
-    ids = list(model.trace(TEXT).ids)
-    page = watch().open(f"{served.session.address()}#pane=causes")
-    page.select_option("[data-test=measure]", "word")
-    assert page.locator("[data-test=run]").is_disabled()
-    page.fill("[data-test=measure-text]", "dog")
-    press_run(page)
-    dog = model.tokenizer.id("dog")
-    after = logits(words, ids, Edit(2, 1))[dog]
-    assert grid(page)[2, 1] == pytest.approx(after - logits(words, ids)[dog], abs=6e-4)
-    page.select_option("[data-test=measure]", "embedding")
-    assert "another output" in page.locator("[data-test=made]").inner_text()
-    assert page.locator("[data-test=made] .stale").count() == 1
 
 
 def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served: Served) -> None:

@@ -73,8 +73,9 @@ def three(page: Page) -> list[float]:
     """A, B and B - A of the cell that is looked at."""
     until(page, "document.querySelector('[data-test=three] b') !== null")
     text = page.locator("[data-test=three]").inner_text().replace("− A", "").replace("−", "-")
-    b, a, difference = map(float, re.findall(r"-?[\d.]+(?:e-\d+)?", text))
-    return [a, b, difference]
+    found = [float(one) for one in re.findall(r"-?[\d.]+(?:e-\d+)?", text)]
+    assert len(found) == 3
+    return [found[1], found[0], found[2]]
 
 
 def numbers(lines: Locator) -> list[float]:
@@ -192,7 +193,7 @@ ENTROPY = {"en": "entropy", "ja": "エントロピー", "zh": "熵"}
 
 
 def test_until_a_head_is_chosen_b_is_the_one_that_differs_most(watch: Watch, one: hs.Trace, alone: Path) -> None:
-    """In the pinned cell, else in entropy; said in words, and no part of the address."""
+    """In the pinned cell, else in entropy; said in words, and no part of the address. Then B keeps its head."""
     of = {f"{layer}.{head}": weights(one, layer, head) for layer in one.numbers for head in one.head_numbers(layer)}
     cells = {name: rows[9, 2] for name, rows in of.items()}
     entropies = {name: -(rows * np.log(rows)).sum(-1).mean() for name, rows in of.items()}
@@ -213,10 +214,18 @@ def test_until_a_head_is_chosen_b_is_the_one_that_differs_most(watch: Watch, one
     page.keyboard.press("ArrowRight")
     until(page, f"{CHOSEN.format('A')} !== '3.1'")
     assert page.evaluate(CHOSEN.format("B")) == other
+    go(page, "pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
+    page.keyboard.press("ArrowRight")
+    until(page, "location.hash.includes('l=2') || location.hash.includes('h=1')")
+    layer, head = (int(n) for n in page.evaluate(CHOSEN.format("A")).split("."))
+    a, b = weights(one, layer, head)[4, 3], weights(one, 2, 3)[4, 3]
+    triple(page, [a, b, b - a])
 
 
-def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model, two: Path) -> None:
-    """One click: the only other text is B, headline and tabs say what differs, the grid has what moves in each head."""
+def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, very: hs.Trace, bundled: hs.Model, two: Path) -> None:
+    """One click: the only other text is B, headline and tabs say what differs, the grid has what moves in each head.
+    Another text in B has A's head again.
+    """
     other = bundled.trace(WIDE)
     page = watch().open(two.as_uri() + "#l=3&h=1&q=9&k=2")
     page.locator("[data-test=pane-compare]").click()
@@ -230,11 +239,24 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, bundled: hs.Model
     assert str(tabs.nth(0).get_attribute("title")).split("\n") == ["… was too tired.", TIRED]
     page.locator("[data-test=order-high]").click()
     patiently(page, lambda: np.testing.assert_allclose(table(page), [*changes(one, other).values()], atol=CLOSE))
+    go(page, "pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
+    a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
+    triple(page, [a, b, b - a])
+    page.set_input_files(".file input", very.save(two.with_name("very.safetensors")))
+    until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
+    until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
+    until(page, f"{CHOSEN.format('B')} === '1.0'")
+    b = weights(very, 1, 0)[4, 3]
+    until(page, f"Math.abs(Number(document.querySelector('[data-test=three] b').textContent) - {a - b}) < {CLOSE}")
+    page.evaluate("history.back()")  # to the text that was in B, and its head
+    until(page, "location.hash.includes('vs=0&lb=2&hb=3')")
+    until(page, f"{CHOSEN.format('B')} === '2.3'")
 
 
 def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
     watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
 ) -> None:
+    """The grid has the pinned cell's change in every head; sorted, the weight that moves, along which `e` goes."""
     pairs = aligned(one, very)
     both = [(i, j) for i, j in pairs if i is not None and j is not None]
     assert len(both) == len(one)
@@ -247,16 +269,10 @@ def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
     message = f"{len(both)} words in both, 0 only in A, {len(pairs) - len(both)} only in B."
     assert page.locator("[data-test=aligned]").inner_text() == message
     ribbons(page, one, very, pairs, a[query], b[partner])
-
-
-def test_the_grid_has_every_head_s_difference_and_sorts_heads_by_what_moves(
-    watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
-) -> None:
-    """The pinned cell's change in every head; sorted, the weight that moves, along which `e` goes."""
-    both = {i: j for i, j in aligned(one, very) if i is not None and j is not None}
-    page = watch().open(unequal.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
+    go(page, "pane=compare&l=3&h=1&q=9&k=2")
+    partners = dict(both)
     heads = [(layer, head) for layer in one.numbers for head in one.head_numbers(layer)]
-    cells = [weights(very, *at)[both[9], both[2]] - weights(one, *at)[9, 2] for at in heads]
+    cells = [weights(very, *at)[partners[9], partners[2]] - weights(one, *at)[9, 2] for at in heads]
     patiently(page, lambda: np.testing.assert_allclose(table(page), cells, atol=CLOSE))
     assert page.locator("[data-test=asked]").inner_text() == "Where does it → animal change?"
     page.locator("[data-test=order-high]").click()
@@ -266,44 +282,6 @@ def test_the_grid_has_every_head_s_difference_and_sorts_heads_by_what_moves(
     assert ranks == sorted(moved, key=lambda name: -moved[name])[: len(ranks)]
     page.keyboard.press("e")
     until(page, f"{CHOSEN.format('B')} === '{ranks[0]}'")
-
-
-def test_beside_the_matrix_stand_the_keys_and_heads_that_change_most(
-    watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
-) -> None:
-    """Both weights of each key, a dash for a word that a text doesn't have; a click pins a key, or looks at a head."""
-    page = watch().open(unequal.as_uri() + "#pane=compare&l=3&h=1&q=9&k=2")
-    pairs = aligned(one, very)
-    place = dict(pairs)[9]
-    assert place is not None
-    a, b = weights(one, 3, 1)[9], weights(very, 3, 1)[place]
-
-    def short(value: float) -> str:
-        return f"{value:.2f}".removeprefix("0") if value >= 0.005 else "0"
-
-    sides = [(i, j, 0.0 if i is None else a[i], 0.0 if j is None else b[j]) for i, j in pairs]
-    sides = [side for side in sides if short(side[2]) != short(side[3])]
-    expected = [
-        [-1 if i is None else i, f"{'–' if i is None else short(before)} → {'–' if j is None else short(after)}"]
-        for i, j, before, after in sorted(sides, key=lambda side: -abs(side[3] - side[2]))[:8]
-    ]
-    assert any(i == -1 for i, _ in expected)
-    lines = """[...document.querySelectorAll("[data-test=moves] li")]
-      .map((one) => [Number(one.dataset.column), one.querySelector("b").textContent])"""
-    eventually(page, lambda: page.evaluate(lines) == expected, "each key's weights")
-    moved = changes(one, very)
-    order = sorted(moved, key=lambda name: -moved[name])
-    heads = page.locator("[data-test=most-moved] [data-head]")
-    here = "3.1"
-    named = order[:6] + [here] * (here not in order[:6])
-    until(page, f"document.querySelectorAll('[data-test=most-moved] [data-head]').length === {len(named)}")
-    patiently(page, lambda: np.testing.assert_allclose([moved[name] for name in named], numbers(heads), atol=CLOSE))
-    assert [line.get_attribute("data-head") for line in heads.all()] == named
-    column = next(i for i, _ in expected if i not in (-1, 2))
-    page.locator(f"[data-test=moves] [data-column='{column}']").click()
-    until(page, f"location.hash.includes('k={column}')")
-    heads.first.locator("button").press("Enter")
-    until(page, f"{CHOSEN.format('A')} === '{order[0]}'")
 
 
 def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: hs.Model, tmp_path: Path) -> None:
@@ -357,20 +335,23 @@ COLOURS = """(([name, cells]) => {
 def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
     watch: Watch, one: hs.Trace, very: hs.Trace, unequal: Path
 ) -> None:
-    """The picture itself: the sign of B - A at each cell; words of B alone are one column, so that rows add up to 0."""
-    pairs = [(i, j) for i, j in aligned(one, very) if i is not None and j is not None]
-    only = [n for n in range(len(very)) if n not in dict(pairs).values()]
+    """The picture itself: the sign of B - A at each cell; words of B alone are one column, so that rows add up to 0.
+
+    Beside it, both weights of each key, a dash for a word that a text lacks; a click pins a key, or looks at a head.
+    """
+    both = [(i, j) for i, j in aligned(one, very) if i is not None and j is not None]
+    only = [n for n in range(len(very)) if n not in dict(both).values()]
     page = watch(viewport={"width": 1440, "height": 900}).open(unequal.as_uri() + "#pane=compare&l=2&h=3&scale=linear")
     page.wait_for_selector(".moved .ramp")
     box = box_of(page, ".moved .matrix")
-    size = len(pairs)
+    size = len(both)
     left, top, cell = cells_of(page, ".moved .matrix")
     a, b = weights(one, 2, 3), weights(very, 2, 3)
-    difference = np.array([[*(b[q, j] - a[p, i] for i, j in pairs), b[q, only].sum()] for p, q in pairs])
+    difference = np.array([[*(b[q, j] - a[p, i] for i, j in both), b[q, only].sum()] for p, q in both])
     np.testing.assert_allclose(difference.sum(-1), 0, atol=1e-5)
     # a cell that is pointed at shows its numbers
     page.mouse.move(box["x"] + left + 2.5 * cell, box["y"] + top + 3.5 * cell)
-    triple(page, [a[pairs[3][0], pairs[2][0]], b[pairs[3][1], pairs[2][1]], difference[3, 2]])
+    triple(page, [a[both[3][0], both[2][0]], b[both[3][1], both[2][1]], difference[3, 2]])
     # the corner of a cell is free of its number
     corner = [[left + (c + 0.2) * cell, top + (r + 0.2) * cell] for r in range(size) for c in range(size + 1)]
     colours = np.array(page.evaluate(COLOURS + f"(['moved', {corner}])"), dtype=int).reshape(size, size + 1, 3)
@@ -381,31 +362,43 @@ def test_the_difference_is_green_where_b_is_larger_and_purple_where_a_is(
         elif value < -0.5 / 8:
             assert red > green
             assert blue > green
+    page.mouse.move(2, 2)
+    go(page, "pane=compare&l=3&h=1&q=9&k=2")
+    pairs = aligned(one, very)
+    place = dict(pairs)[9]
+    assert place is not None
+    a, b = weights(one, 3, 1)[9], weights(very, 3, 1)[place]
 
+    def short(value: float) -> str:
+        return f"{value:.2f}".removeprefix("0") if value >= 0.005 else "0"
 
-def test_another_text_in_b_has_a_s_head_again(watch: Watch, one: hs.Trace, very: hs.Trace, two: Path) -> None:
-    page = watch().open(two.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
-    a, b = weights(one, 1, 0)[4, 3], weights(one, 2, 3)[4, 3]
-    triple(page, [a, b, b - a])
-    page.set_input_files(".file input", very.save(two.with_name("very.safetensors")))
-    until(page, "location.hash.includes('vs=2') && !location.hash.includes('lb=')")
-    until(page, "document.querySelectorAll('[data-test=tab]').length === 3")
-    until(page, f"{CHOSEN.format('B')} === '1.0'")
-    b = weights(very, 1, 0)[4, 3]
-    until(page, f"Math.abs(Number(document.querySelector('[data-test=three] b').textContent) - {a - b}) < {CLOSE}")
-
-
-def test_b_keeps_its_head_as_a_moves_on(watch: Watch, one: hs.Trace, alone: Path) -> None:
-    page = watch().open(alone.as_uri() + "#pane=compare&l=1&h=0&vs=0&lb=2&hb=3&q=4&k=3")
-    page.keyboard.press("ArrowRight")
-    until(page, "location.hash.includes('l=2') || location.hash.includes('h=1')")
-    layer, head = (int(n) for n in page.evaluate(CHOSEN.format("A")).split("."))
-    a, b = weights(one, layer, head)[4, 3], weights(one, 2, 3)[4, 3]
-    triple(page, [a, b, b - a])
+    sides = [(i, j, 0.0 if i is None else a[i], 0.0 if j is None else b[j]) for i, j in pairs]
+    sides = [side for side in sides if short(side[2]) != short(side[3])]
+    expected = [
+        [-1 if i is None else i, f"{'–' if i is None else short(before)} → {'–' if j is None else short(after)}"]
+        for i, j, before, after in sorted(sides, key=lambda side: -abs(side[3] - side[2]))[:8]
+    ]
+    assert any(i == -1 for i, _ in expected)
+    lines = """[...document.querySelectorAll("[data-test=moves] li")]
+      .map((one) => [Number(one.dataset.column), one.querySelector("b").textContent])"""
+    eventually(page, lambda: page.evaluate(lines) == expected, "each key's weights")
+    moved = changes(one, very)
+    order = sorted(moved, key=lambda name: -moved[name])
+    heads = page.locator("[data-test=most-moved] [data-head]")
+    here = "3.1"
+    named = order[:6] + [here] * (here not in order[:6])
+    until(page, f"document.querySelectorAll('[data-test=most-moved] [data-head]').length === {len(named)}")
+    patiently(page, lambda: np.testing.assert_allclose([moved[name] for name in named], numbers(heads), atol=CLOSE))
+    assert [line.get_attribute("data-head") for line in heads.all()] == named
+    column = next(i for i, _ in expected if i not in (-1, 2))
+    page.locator(f"[data-test=moves] [data-column='{column}']").click()
+    until(page, f"location.hash.includes('k={column}')")
+    heads.first.locator("button").press("Enter")
+    until(page, f"{CHOSEN.format('A')} === '{order[0]}'")
 
 
 def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: Path) -> None:
-    """Ctrl-click adds a head: each has its hue and its weight; one click averages them; a plain click lets go."""
+    """Ctrl-click adds a head: each has its hue and its weight; one click averages them, or a layer; another lets go."""
     page = watch(quiet=False).open(alone.as_uri() + "#q=9&k=2&by=weight&mode=lines")
     until(page, SETTLED)
     ranks = page.locator("[data-test=ranks] [data-head]")
@@ -443,10 +436,7 @@ def test_several_heads_lie_over_each_other(watch: Watch, one: hs.Trace, alone: P
     ranks.nth(1).click()
     until(page, "document.querySelectorAll('.member').length === 0")
     assert ".".join(re.findall(r"\d+", head_of(page))) == names[1]
-
-
-def test_the_mean_of_a_layer_is_one_click(watch: Watch, one: hs.Trace, alone: Path) -> None:
-    page = watch().open(alone.as_uri() + "#l=3&h=1&q=9&k=2")
+    go(page, "l=3&h=1&q=9&k=2")
     page.locator("[data-test=mean-layer]").click()
     assert head_of(page) == "Mean of layer 3"
     mean = np.mean([weights(one, 3, head) for head in one.head_numbers(3)], axis=0)

@@ -376,13 +376,16 @@ def trace(minilm: hs.Model) -> hs.Trace:
     return minilm.trace(TEXT)
 
 
-@pytest.fixture
-def page(watch: Watch, files: Callable[[str], Path]) -> Page:
-    return watch(tools=False, viewport={"width": 1440, "height": 900}).open(f"{files('two').as_uri()}#{PINNED}")
+def test_the_chain_has_its_formulas_with_their_numbers(
+    watch: Watch, trace: hs.Trace, files: Callable[[str], Path]
+) -> None:
+    """Five numbers; then seven steps, the sum, score, weight and norm typeset; nothing ends in an ellipsis.
 
-
-def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Trace) -> None:
-    """Five numbers; then seven steps, the sum, score, weight and norm typeset; nothing ends in an ellipsis."""
+    The inspector says what the head does; five keys lead to a word and to the heads that look from it.
+    A phone has findings first, below the sentence, and no keys in its buttons; a wider page names the keys.
+    """
+    page = watch(tools=False, viewport={"width": 1440, "height": 900}).open(f"{files('two').as_uri()}#{PINNED}")
+    assert page.locator("[data-test=notes]").count() == 0  # nothing was done to this text
     record = trace.layers[3]
     dot = float(record.q[1, 9].astype(np.float64) @ record.k[1, 2])
     weight = float(trace[3, 1].weights[9, 2])
@@ -405,25 +408,20 @@ def test_the_chain_has_its_formulas_with_their_numbers(page: Page, trace: hs.Tra
         assert opened.count() == wanted
     page.locator("[data-test=close-chain]").click()
     assert opened.count() == 0
-
-
-def test_the_inspector_says_what_the_head_does(page: Page, trace: hs.Trace) -> None:
-    weights = np.asarray(trace[3, 1].weights)
+    go(page, PINNED)
+    rows = np.asarray(trace[3, 1].weights)
     words = np.flatnonzero(~trace.special)
     shares = {
-        "on special tokens": weights[words][:, [0, -1]].sum(-1).mean(),
-        "on the word before": np.mean([weights[n, n - 1] for n in words if n > 1]) * (len(words) - 1) / len(words),
-        "on the word after": np.mean([weights[n, n + 1] for n in words[:-1]]) * (len(words) - 1) / len(words),
-        "on itself": np.mean([weights[n, n] for n in words]),
+        "on special tokens": rows[words][:, [0, -1]].sum(-1).mean(),
+        "on the word before": np.mean([rows[n, n - 1] for n in words if n > 1]) * (len(words) - 1) / len(words),
+        "on the word after": np.mean([rows[n, n + 1] for n in words[:-1]]) * (len(words) - 1) / len(words),
+        "on itself": np.mean([rows[n, n] for n in words]),
     }
     shares["on words farther off"] = 1 - sum(shares.values())
     first, second = sorted(shares, key=lambda name: -shares[name])[:2]
     until(page, "document.querySelector('.habit').textContent.includes('no other head')")
     said = page.locator(".habit").inner_text()
     assert f"{shares[first]:.0%} {first} and {shares[second]:.0%} {second}" in said
-
-
-def test_a_word_and_the_heads_that_look_from_it_in_five_keys(page: Page, trace: hs.Trace) -> None:
     page.evaluate("location.hash = '#l=3&h=1'")
     until(page, "!location.hash.includes('q=')")
     for key in ("/", "i", "t", "Enter"):
@@ -437,6 +435,15 @@ def test_a_word_and_the_heads_that_look_from_it_in_five_keys(page: Page, trace: 
     assert head_of(page) == "Head {}.{}".format(*order[1 if order[0] == (3, 1) else 0])
     page.keyboard.press("x")  # which needs a model
     assert "headscope view MODEL TEXT" in page.locator(".said").inner_text()
+    go(page, PINNED)
+    named = "[...document.querySelectorAll('button kbd')].filter((one) => one.checkVisibility()).length"
+    assert page.evaluate(named) > 0
+    page.set_viewport_size({"width": 390, "height": 844})
+    sentence, findings, head = (box_of(page, name)["y"] for name in (".ribbon", ".findings", ".centre"))
+    assert sentence < findings < head
+    for state in ("", "all=1", "chain=1", "pane=causes"):
+        go(page, f"{PINNED}&{state}")
+        assert page.evaluate(named) == 0
 
 
 def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
@@ -447,7 +454,7 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     old, new = (edited_pass(model, ids, edits).last_hidden_state[0].mean(0) for edits in ((), [Edit(5, 11)]))
     projection, cosine = float(new @ old / (old @ old)), float(torch.cosine_similarity(new, old, dim=0))
     assert projection < cosine - 0.05
-    page = watch().open(f"{files('two').as_uri()}#pane=causes")
+    page = watch(tools=False, viewport={"width": 1440, "height": 900}).open(f"{files('two').as_uri()}#pane=causes")
     headline = page.locator(".headline").inner_text()
     assert headline.startswith("5.11 matters most: the text's vector, projected on its old direction ")
     after, change, beside = map(float, re.findall(r"-?\d\.\d{3}", headline.replace("−", "-")))
@@ -456,24 +463,8 @@ def test_a_projection_and_a_cosine_beside_each_other_carry_their_names(
     assert "a projection, not a cosine" in page.locator(".shownrun").inner_text()
 
 
-def test_the_page_says_what_was_done_to_the_text(
-    watch: Watch, trace: hs.Trace, minilm: hs.Model, tmp_path: Path
-) -> None:
-    page = watch().open(trace.to_html(tmp_path / "plain.html", runs=False).as_uri())
-    assert page.locator("[data-test=notes]").count() == 0
+def test_the_page_says_what_was_done_to_the_text(watch: Watch, minilm: hs.Model, tmp_path: Path) -> None:
     with pytest.warns(NoteWarning, match="cut to 256 tokens"):
         cut = minilm.trace("The cat sat on the mat. " * 60)
     page = watch().open(cut.to_html(tmp_path / "cut.html", layers=[0], runs=False).as_uri())
     assert page.locator("[data-test=notes]").inner_text() == "the text was cut from 422 to 256 tokens"
-
-
-def test_a_phone_has_findings_first_and_no_keys_in_its_buttons(page: Page) -> None:
-    """Below the sentence, above the head; a wider page names the keys."""
-    named = "[...document.querySelectorAll('button kbd')].filter((one) => one.checkVisibility()).length"
-    assert page.evaluate(named) > 0
-    page.set_viewport_size({"width": 390, "height": 844})
-    sentence, findings, head = (box_of(page, name)["y"] for name in (".ribbon", ".findings", ".centre"))
-    assert sentence < findings < head
-    for state in ("", "all=1", "chain=1", "pane=causes"):
-        go(page, f"{PINNED}&{state}")
-        assert page.evaluate(named) == 0

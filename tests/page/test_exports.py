@@ -87,7 +87,14 @@ LIGHTNESS = """async ([source, rows]) => {
 """Script that reads how light each cell of a square picture is."""
 
 
+def table(page: Page, name: str = "") -> tuple[str, list[str], np.ndarray, list[list[str]]]:
+    """A saved CSV: its caption, the names of its columns, its numbers with NaN where it has none, and all of it."""
+    first, *rest = lines = list(csv.reader(io.StringIO(saved(page, "CSV", name).decode())))
+    return first[0], first[1:], np.array([[float(one or "nan") for one in line[1:]] for line in rest]), lines
+
+
 def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    """Its caption fits it in another language; numbers come with theirs."""
     page = watch().open(f"{cat_file.as_uri()}{STATE}&theme=dark")
     drawn = figure(page)
     size, weights = len(cat), np.asarray(cat[1, 1].weights)
@@ -115,16 +122,7 @@ def test_the_figure_marks_the_pinned_cell_and_says_what_it_shows(watch: Watch, c
     assert struct.unpack(">II", png[16:24]) == tuple(3 * int(drawn.get(name) or 0) for name in ("width", "height"))
     page.locator("[data-test=special]").check()
     assert "renormalised" in (figure(page).findtext(f"{SVG}desc") or "")
-
-
-def table(page: Page, name: str = "") -> tuple[str, list[str], np.ndarray, list[list[str]]]:
-    """A saved CSV: its caption, the names of its columns, its numbers with NaN where it has none, and all of it."""
-    first, *rest = lines = list(csv.reader(io.StringIO(saved(page, "CSV", name).decode())))
-    return first[0], first[1:], np.array([[float(one or "nan") for one in line[1:]] for line in rest]), lines
-
-
-def test_numbers_come_with_their_caption(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}{STATE}&words=1&scale=linear&theme=dark")
+    go(page, f"{STATE[1:]}&words=1&scale=linear&theme=dark")
     page.wait_for_selector("[data-test=value]")
     caption, columns, numbers, lines = table(page, "layer1-head1")
     merged = cat[1, 1].by_words().array
@@ -136,6 +134,13 @@ def test_numbers_come_with_their_caption(watch: Watch, cat: hs.Trace, cat_file: 
     assert float(pinned.group(5)) == pytest.approx(merged[3, 2], abs=CLOSE)
     for part in (cat.model.split("/")[-1], cat.text, cat.pair, "layer 1, head 1", "linear", "summed over a word"):
         assert str(part) in caption
+    for language, weights in (("ja", "アテンション重み"), ("zh", "注意力权重")):
+        go(page, f"{STATE[1:]}&lang={language}")
+        drawn = figure(page)
+        lines = [one.text or "" for one in drawn.iter(f"{SVG}text") if one.get("fill") == "#555"]
+        for line in lines:
+            assert sum(11 if letter > "\u2e7f" else 5.5 for letter in line) < int(drawn.get("width") or 0)
+        assert weights in lines[0]
 
 
 def test_a_hidden_key_has_no_number_in_any_export(watch: Watch, tmp_path: Path) -> None:
@@ -194,17 +199,6 @@ def test_captions_of_hostile_and_long_texts(watch: Watch, hostile: hs.Trace, tmp
     assert page.locator("#page img, #page script").count() == 0
 
 
-def test_a_caption_in_another_language_fits_its_figure(watch: Watch, cat_file: Path) -> None:
-    page = watch().open(f"{cat_file.as_uri()}{STATE}")
-    for language, weights in (("ja", "アテンション重み"), ("zh", "注意力权重")):
-        go(page, f"{STATE[1:]}&lang={language}")
-        drawn = figure(page)
-        lines = [one.text or "" for one in drawn.iter(f"{SVG}text") if one.get("fill") == "#555"]
-        for line in lines:
-            assert sum(11 if letter > "\u2e7f" else 5.5 for letter in line) < int(drawn.get("width") or 0)
-        assert weights in lines[0]
-
-
 TEXT = "The cat sat on the mat."
 ROOT = Path(__file__).parents[2]
 
@@ -224,8 +218,11 @@ def number_texts(drawn: ElementTree.Element) -> list[str]:
 
 
 def test_all_heads_are_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
-    """Each head's picture and its number, in light colours in a dark page, too, which is as before afterwards."""
-    path, (trace, _) = two
+    """Each head's picture and its number, in light colours in a dark page, too, which is as before afterwards.
+    As are the difference of two texts, effects, a followed word and the chain; and Python has the pinned number.
+    """
+    path, traces = two
+    trace, other = traces
     page = watch().open(f"{path.as_uri()}#theme=dark&by=weight&q=4&k=3")
     drawn = ElementTree.fromstring(saved(page, "SVG", "-heads", part="heads"))
     weights = [np.asarray(trace[layer, head].weights) for layer in trace.numbers for head in trace.head_numbers(layer)]
@@ -236,33 +233,20 @@ def test_all_heads_are_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace]]) 
     assert {one.get("fill") for one in drawn.iter(f"{SVG}text")} <= {None, "#14171c", "#555"} | LIGHT
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     assert page.evaluate(GROUND) == [16, 19, 24]
-
-
-LIGHT = {"#5a6370", "#c2410c", "rgb(20, 23, 28)", "rgb(90, 99, 112)", "rgb(194, 65, 12)", "rgb(47, 98, 181)"}
-"""Colours of letters in the light theme."""
-GROUND = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
-
-
-def test_the_difference_is_a_figure(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
-    path, (one, other) = two
-    page = watch().open(f"{path.as_uri()}#pane=compare&vs=1&l=1&h=1&q=2&k=3")
+    go(page, "pane=compare&vs=1&l=1&h=1&q=2&k=3")
     page.wait_for_selector(".moved canvas")
     drawn = ElementTree.fromstring(saved(page, "SVG", "-difference", part="difference"))
-    moved = np.asarray(other[1, 1].weights) - np.asarray(one[1, 1].weights)
+    moved = np.asarray(other[1, 1].weights) - np.asarray(trace[1, 1].weights)
     expected = sorted(f"{abs(x):.2f}".removeprefix("0") for x in moved.ravel() if abs(x) >= 0.0501)
     cells = sorted(text.lstrip("+−") for text in number_texts(drawn) if text[0] in "+−")
     assert [text for text in expected if text not in cells] == []
     assert saved(page, "PNG", "-difference", part="difference")[:4] == b"\x89PNG"
-
-
-def test_effects_a_followed_word_and_the_chain_are_figures(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
-    path, (trace, _) = two
-    page = watch().open(f"{path.as_uri()}#pane=causes")
+    go(page, "pane=causes")
     page.locator("[data-run]").first.click()
     headline = page.locator(".headline").inner_text()
     drawn = ElementTree.fromstring(saved(page, "SVG", "-effects", part="effects"))
     assert headline.replace(" ", "") in words(drawn).replace(" ", "")
-    page = watch().open(f"{path.as_uri()}{STATE}")
+    go(page, STATE[1:])
     page.keyboard.press("2")
     headline = page.locator(".follow h1").inner_text()
     drawn = ElementTree.fromstring(saved(page, "SVG", "-follow", part="follow"))
@@ -273,6 +257,16 @@ def test_effects_a_followed_word_and_the_chain_are_figures(watch: Watch, two: tu
     numbers = [float(one.replace("−", "-")) for one in re.findall(r"−?\d+\.\d{3}", words(drawn))]
     for expected in (trace[1, 1].weights[4, 3], trace[1, 1].scores[4, 3]):
         assert min(abs(one - expected) for one in numbers) < 5e-3
+    for state in PINNED:
+        go(page, f"l=1&h=1&{state}")
+        if not page.locator(".save pre").count():
+            page.locator(".save summary").click()
+        patiently(page, partial(gives_the_number, page, traces, state))
+
+
+LIGHT = {"#5a6370", "#c2410c", "rgb(20, 23, 28)", "rgb(90, 99, 112)", "rgb(194, 65, 12)", "rgb(47, 98, 181)"}
+"""Colours of letters in the light theme."""
+GROUND = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
 
 
 PINNED = (
@@ -283,16 +277,6 @@ PINNED = (
     "pane=follow&q=4",
     "pane=compare&vs=1&q=3&k=2",
 )
-
-
-def test_python_has_the_pinned_number(watch: Watch, two: tuple[Path, list[hs.Trace]]) -> None:
-    path, traces = two
-    page = watch().open(f"{path.as_uri()}#l=1&h=1")
-    for state in PINNED:
-        go(page, f"l=1&h=1&{state}")
-        if not page.locator(".save pre").count():
-            page.locator(".save summary").click()
-        patiently(page, partial(gives_the_number, page, traces, state))
 
 
 def gives_the_number(page: Page, traces: list[hs.Trace], state: str) -> None:
@@ -320,8 +304,12 @@ def gives_the_number(page: Page, traces: list[hs.Trace], state: str) -> None:
 
 COUNT_REDS = """
 [...document.querySelectorAll("canvas")].reduce((sum, canvas) => {
-  if (!canvas.width || !canvas.height) return sum;
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const { width, height } = canvas;
+  if (!width || !height) return sum;
+  const copy = Object.assign(document.createElement("canvas"), { width, height });
+  const pen = copy.getContext("2d", { willReadFrequently: true });
+  pen.drawImage(canvas, 0, 0);
+  const { data } = pen.getImageData(0, 0, width, height);
   let reds = 0;
   for (let n = 0; n < data.length; n += 4) if (data[n] === 214 && data[n + 1] === 0 && data[n + 2] === 60) reds++;
   return sum + reds;
@@ -346,7 +334,7 @@ def test_nan_is_said_and_drawn_as_nothing_else(watch: Watch, tmp_path: Path, pla
     assert "undefined" not in svg
     until(page, f"{COUNT_REDS.strip()} > 1000")
     if place == "query":  # a sound head beside it is as ever
-        page = watch().open(f"{(tmp_path / 'page.html').as_uri()}#h=1")
+        go(page, "h=1")
         assert page.evaluate(COUNT_REDS) == 0
         assert "not numbers" not in page.locator(".inspector").inner_text()
         rows = list(csv.reader(saved(page, "CSV").decode().splitlines()))

@@ -10,19 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from looking import (
-    DRAWN,
-    SIZES,
-    TYPE,
-    TYPE_SIZES,
-    Watch,
-    eventually,
-    go,
-    inaccessible,
-    number,
-    unreadable,
-    until,
-)
+from looking import DRAWN, SIZES, TYPE, TYPE_SIZES, Watch, eventually, go, inaccessible, number, unreadable, until
 from safetensors.numpy import load as read
 from serving import serving
 
@@ -139,7 +127,9 @@ def test_a_page_without_them_opens_on_the_sentence(watch: Watch, bert: hs.Model,
 
 
 def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]) -> None:
-    """As `trace.follow` says it; the head that looks hardest beside the one that brings most; a cell's numbers."""
+    """As `trace.follow` says it; the head that looks hardest beside the one that brings most; a cell's numbers.
+    Arrows reach every cell, over the word itself; j and k another word; Enter opens the head.
+    """
     trace, file = it
     followed = trace.follow(IT)
     page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
@@ -161,6 +151,40 @@ def test_the_headline_has_what_was_found(watch: Watch, it: tuple[hs.Trace, Path]
     most = [re.sub("[\u2068\u2069]", "", one) for one in page.locator("[data-test=most]").all_inner_texts()]
     assert most == ["because .13 by 0.2", "was .10 by 1.2", "tired .18 by 2.1", *(f"animal {n}" for n in ANIMALS)]
     assert page.locator(".ways path").count() == 6 + int((np.delete(expected(followed), IT, 1) >= 0.015).sum())
+    go(page, f"pane=follow&q={IT}&l=0&h=0&k=0")
+    drawn(page)
+    reached = set()
+    for layer in range(6):
+        for step in range(len(trace) - 1):
+            (cell,) = page.evaluate("[...document.querySelectorAll('[aria-selected=true]')].map(({ id }) => id)")
+            reached.add(cell)
+            assert page.locator(".ways").get_attribute("aria-activedescendant") == cell
+            page.keyboard.press("ArrowDown" if step == len(trace) - 2 else "ArrowLeft" if layer % 2 else "ArrowRight")
+            page.evaluate(DRAWN)
+    assert reached == {f"way-{layer}-{at}" for layer in range(6) for at in range(len(trace)) if at != IT}
+    page.keyboard.press("j")
+    page.wait_for_selector(f"#way-0-{IT + 1}.self")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-test=weight]")
+    # and the address reopens the cell and its head
+    go(page, f"pane=follow&q={IT}")
+    drawn(page)
+    page.locator("#way-2-12").click()
+    page.wait_for_selector("#way-2-12[aria-selected=true]")
+    eventually(page, lambda: "k=12" in page.url, "the address has the cell")
+    assert {"pane=follow", "l=2", "h=1", "q=9", "k=12"} <= set(page.url.split("#")[1].split("&"))
+    again = page.url
+    page.goto("about:blank")
+    page.goto(again)
+    page.wait_for_selector("#way-2-12[aria-selected=true]")
+    assert "2.1" in page.locator("[data-test=open-head]").inner_text()
+    page.locator(".headlist button").nth(1).click()
+    second = page.locator(".headlist button").nth(1).inner_text().split()[0]
+    page.wait_for_selector(".headlist button:nth-of-type(2)[aria-pressed=true]")
+    assert second in page.locator("[data-test=open-head]").inner_text()
+    page.locator("[data-test=open-head]").click()
+    page.wait_for_selector("[data-test=weight]")
+    assert page.locator("[data-test=head]").inner_text().endswith(second)
 
 
 def test_one_layer_of_one_head_has_one_number_of_each_kind(watch: Watch, tmp_path: Path) -> None:
@@ -229,48 +253,6 @@ def test_masking_and_rollout_stand_beside_the_shares(watch: Watch, it: tuple[hs.
         assert trace.tokens[flowed] in said
 
 
-def test_the_address_reopens_the_cell_and_its_head(watch: Watch, it: tuple[hs.Trace, Path]) -> None:
-    _, file = it
-    page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}")
-    drawn(page)
-    page.locator("#way-2-12").click()
-    page.wait_for_selector("#way-2-12[aria-selected=true]")
-    eventually(page, lambda: "k=12" in page.url, "the address has the cell")
-    assert {"pane=follow", "l=2", "h=1", "q=9", "k=12"} <= set(page.url.split("#")[1].split("&"))
-    again = page.url
-    page.goto("about:blank")
-    page.goto(again)
-    page.wait_for_selector("#way-2-12[aria-selected=true]")
-    assert "2.1" in page.locator("[data-test=open-head]").inner_text()
-    page.locator(".headlist button").nth(1).click()
-    second = page.locator(".headlist button").nth(1).inner_text().split()[0]
-    page.wait_for_selector(".headlist button:nth-of-type(2)[aria-pressed=true]")
-    assert second in page.locator("[data-test=open-head]").inner_text()
-    page.locator("[data-test=open-head]").click()
-    page.wait_for_selector("[data-test=weight]")
-    assert page.locator("[data-test=head]").inner_text().endswith(second)
-
-
-def test_the_keyboard_reaches_every_cell(watch: Watch, it: tuple[hs.Trace, Path]) -> None:
-    """Arrows go to the neighbour, over the word itself; j and k to another word; Enter opens the head, Esc returns."""
-    trace, file = it
-    page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#pane=follow&q={IT}&l=0&h=0&k=0")
-    drawn(page)
-    reached = set()
-    for layer in range(6):
-        for step in range(len(trace) - 1):
-            (cell,) = page.evaluate("[...document.querySelectorAll('[aria-selected=true]')].map(({ id }) => id)")
-            reached.add(cell)
-            assert page.locator(".ways").get_attribute("aria-activedescendant") == cell
-            page.keyboard.press("ArrowDown" if step == len(trace) - 2 else "ArrowLeft" if layer % 2 else "ArrowRight")
-            page.evaluate(DRAWN)
-    assert reached == {f"way-{layer}-{at}" for layer in range(6) for at in range(len(trace)) if at != IT}
-    page.keyboard.press("j")
-    page.wait_for_selector(f"#way-0-{IT + 1}.self")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("[data-test=weight]")
-
-
 CUT = """[...document.querySelectorAll(".ways > div + div :is(span, small)")]
   .filter((one) => one.checkVisibility() && one.firstChild)
   .filter((one) => one.scrollWidth > one.clientWidth + 2 && !one.title && !one.closest("[title]"))
@@ -306,8 +288,9 @@ def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: i
             assert bottom <= page.evaluate("document.querySelector('.ways').getBoundingClientRect().bottom") + 1
     if layers == 12:  # axe-core looks at elements, of which all sizes have the same kinds
         assert inaccessible(page) == []
-        dark = {"width": SIZES[-1][0], "height": SIZES[-1][1]}
-        assert inaccessible(watch(color_scheme="dark", viewport=dark).open(address)) == []
+        page.emulate_media(color_scheme="dark")
+        until(page, "document.documentElement.dataset.theme === 'dark'")
+        assert inaccessible(page) == []
 
 
 def test_two_texts_each_have_their_own(watch: Watch, minilm: hs.Model, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_what_is_packed_is_in_the_survey_s_tables(survey: Path, trace: hs.Trace)
             assert "<" in numbers  # the corpus' name, as it is
 
 
-def test_labels_in_common_are_groups(survey: Path, trace: hs.Trace, watch: Watch, tmp_path: Path) -> None:
+def test_labels_in_common_are_groups(survey: Path, trace: hs.Trace, watch: Watch, file: Path) -> None:
     """Heads whose labels have a clause's relation in common are silenced together, in a file too."""
     stands = head_notes(survey, trace)
     labels = rows(survey, "labels")
@@ -99,7 +99,6 @@ def test_labels_in_common_are_groups(survey: Path, trace: hs.Trace, watch: Watch
     for heads in common.values():
         assert len(heads) == len({*heads}) > 1
     assert head_notes(survey, trace.replaced(source=None, model="owner/other")).groups() == []
-    file = trace.to_html(tmp_path / "labels.html", atlas=survey, runs=True)
     page = watch().open(f"{file.as_uri()}#pane=causes&run=0-groups")
     told = page.locator(".groups table button").all_inner_texts()
     assert told[-len(common) :] == [f"the {len(heads)} heads of “{name}”" for name, heads in common.items()]
@@ -144,6 +143,10 @@ def file(survey: Path, trace: hs.Trace) -> Path:
     return trace.to_html(folder / "page.html", atlas=survey)
 
 
+ROOM = """document.querySelector(".inspector").getBoundingClientRect().bottom -
+  document.querySelector(".inspector .ranked li").getBoundingClientRect().bottom"""
+
+
 def line(page: Page) -> str:
     return page.locator(".beside").inner_text()
 
@@ -151,8 +154,29 @@ def line(page: Page) -> str:
 def test_the_line_is_the_selected_head_s_and_leads_to_its_page(
     watch: Watch, survey: Path, trace: hs.Trace, file: Path
 ) -> None:
+    """Nothing is clipped; and a laptop still shows where the word looks: the first key stands within the inspector."""
+    state = "#l=0&h=0&q=2&k=1&by={}&lang={}"
+    address = f"{file.as_uri()}{state.format('weight', 'en')}"
+    page = watch(quiet=False, viewport={"width": 1440, "height": 900}).open(address)
+    page.wait_for_selector(".inspector .ranked li[data-weight]")
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        until(page, f"document.documentElement.dataset.theme === '{scheme}'")
+        assert inaccessible(page) == []
+    complaints = []
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        for language in LANGUAGES:
+            page.evaluate(f"location.hash = '{state.format('weight', language)}'")
+            until(page, f"document.documentElement.lang === '{language}'")
+            complaints += [f"{width}, {language}: {one}" for one in unreadable(page)]
+            for asked in ("effect", "entropy", "mass", "weight") if width == 1280 else ():
+                page.evaluate(f"location.hash = '{state.format(asked, language)}'")
+                until(page, f"document.querySelector('[data-test=statistic]').value === '{asked}'")
+                page.wait_for_selector(".inspector .ranked li[data-weight]")
+                complaints += [f"no room: {language}, {asked}"] if page.evaluate(ROOM) < 0 else []
+    assert complaints == []
     said = head_notes(survey, trace).heads
-    page = watch(quiet=False).open(f"{file.as_uri()}#l=0&h=0")
     for layer, head in ((0, 0), (0, 1)):
         page.evaluate(f"location.hash = '#l={layer}&h={head}'")
         expected = said[f"{layer}.{head}"]["en"]
@@ -183,33 +207,6 @@ def test_without_a_survey_nothing_is_said_and_a_notebook_has_no_link(
     assert page.locator(".beside").count() == 0
     stands = head_notes(survey, trace)
     assert "&quot;site&quot;:null" in notebook.frame(trace, atlas=stands)
-
-
-ROOM = """document.querySelector(".inspector").getBoundingClientRect().bottom -
-  document.querySelector(".inspector .ranked li").getBoundingClientRect().bottom"""
-
-
-def test_nothing_is_clipped_with_a_survey(watch: Watch, file: Path) -> None:
-    """And a laptop still shows where the word looks: the first key stands within the inspector, whatever is asked."""
-    state = "#l=0&h=0&q=2&k=1&by={}&lang={}"
-    for scheme in ("dark", "light"):
-        address = f"{file.as_uri()}{state.format('weight', 'en')}"
-        page = watch(viewport={"width": 1440, "height": 900}, color_scheme=scheme).open(address)
-        page.wait_for_selector(".inspector .ranked li[data-weight]")
-        assert inaccessible(page) == []
-    complaints = []
-    for width, height in SIZES:
-        page.set_viewport_size({"width": width, "height": height})
-        for language in LANGUAGES:
-            page.evaluate(f"location.hash = '{state.format('weight', language)}'")
-            until(page, f"document.documentElement.lang === '{language}'")
-            complaints += [f"{width}, {language}: {one}" for one in unreadable(page)]
-            for asked in ("effect", "entropy", "mass", "weight") if width == 1280 else ():
-                page.evaluate(f"location.hash = '{state.format(asked, language)}'")
-                until(page, f"document.querySelector('[data-test=statistic]').value === '{asked}'")
-                page.wait_for_selector(".inspector .ranked li[data-weight]")
-                complaints += [f"no room: {language}, {asked}"] if page.evaluate(ROOM) < 0 else []
-    assert complaints == []
 
 
 def test_the_server_shows_the_head_s_page_to_those_who_have_the_token(

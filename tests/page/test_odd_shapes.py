@@ -1,6 +1,4 @@
-"""Models and texts of unusual shapes: what the steps of a weight say of masks, biases and caps; very long words, very
-many heads, and texts that are read from the right.
-"""
+"""Models and texts of unusual shapes: what steps say of masks, biases and caps; very long words, very many heads."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from looking import Watch, go, made, number, patiently, unreadable, until
+from looking import Watch, box_of, go, made, number, patiently, unreadable, until
 
 import headscope as hs
 import random_models
@@ -26,23 +24,6 @@ if TYPE_CHECKING:
 
 FIXTURE = Path(__file__).parents[2] / "web" / "tests" / "make_fixture.py"
 PHONE = {"width": 390, "height": 844}
-LONG = "x" * 90
-
-ORDER = """(node) => {
-  const range = document.createRange();
-  return Array.from(node.data, (_, at) => {
-    range.setStart(node, at);
-    range.setEnd(node, at + 1);
-    return range.getBoundingClientRect().left;
-  });
-}"""
-NUMBERS = f"""[...document.querySelectorAll(".ways [data-share], .ways .figure bdi")].flatMap((one) => {{
-  const walker = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
-  const found = [];
-  while (walker.nextNode()) if (/^\\.\\d/.test(walker.currentNode.data)) found.push(({ORDER})(walker.currentNode));
-  return found;
-}})"""
-"""Where each letter of the numbers in Follow begins that begin with a point."""
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +45,7 @@ def test_the_steps_count_the_keys_that_the_query_sees_and_add_up(watch: Watch, k
         bias = layer.mask.bias
         if bias is not None and np.abs(np.nan_to_num(bias, neginf=0)).max() > 100:
             continue  # shifted, to numbers whose exponentials are finite
+        drawn = at
         scores, weights, *_ = by_definition(layer.q, layer.k, layer.v, layer.scale, layer.mask, layer.terms)
         seen = int(np.isfinite(scores[head, 7]).sum())
         if not seen:
@@ -71,10 +53,21 @@ def test_the_steps_count_the_keys_that_the_query_sees_and_add_up(watch: Watch, k
         key, least = (int(place) for place in (weights[head, 7].argmax(), weights[head, 7].argmin()))
         go(page, f"l={at}&h={head}&q=7&k={key}")
         patiently(page, partial(line, page, weights[head, 7, key], seen, layer.terms.cap, told))
+        shares = np.append(weights[head, 7], 1 - weights[head, 7].sum())  # of its keys and of a sink
+        until(page, f"document.querySelector('.looks').textContent.includes('entropy {nats(shares):.2f} nats')")
         for other in (key, least):
             go(page, f"l={at}&h={head}&q=7&k={other}&chain=1")
             patiently(page, partial(chain, page, scores[head, 7], other, layer.terms.cap is not None))
-    assert told == {"seen", "added", "cap"}
+        told |= {"sink"} if layer.terms.sinks is not None else set()
+    assert told == {"seen", "added", "cap", "sink"}
+    kept = weights[head, 7][~np.asarray(kinds.keys.special)]  # of the last of these layers
+    go(page, f"l={drawn}&h={head}&q=7&special=0")
+    until(page, f"document.querySelector('.looks').textContent.includes('entropy {nats(kept / kept.sum()):.2f} nats')")
+
+
+def nats(shares: np.ndarray) -> float:
+    """Their entropy."""
+    return float(-sum(share * np.log(share) for share in shares if share > 1e-12))
 
 
 def line(page: Page, expected: float, seen: int, cap: float | None, told: set[str]) -> None:
@@ -107,23 +100,29 @@ def chain(page: Page, scores: np.ndarray, key: int, capped: bool) -> None:
     assert sum("–" in row for row in rows) == hidden
 
 
-def test_numbers_of_a_word_that_is_read_from_the_right(watch: Watch, tmp_path: Path) -> None:
-    """Their point stands before their digits."""
-    words = "القط جلس على السجادة"
-    vocabulary = (*VOCABULARY[:-4], *words.split())
-    trace = hs.open(small_bert(tmp_path, vocabulary=vocabulary)).trace(words)
-    page = watch().open(trace.to_html(tmp_path / "right.html", runs=False).as_uri() + "#pane=follow")
-    until(page, "document.querySelector('.ways')?.dir === 'rtl' && document.querySelector('[data-share]')")
-    numbers = page.evaluate(NUMBERS)
-    assert len(numbers) >= 4
-    assert all(lefts == sorted(lefts) for lefts in numbers)
-
-
-def test_a_word_that_is_longer_than_a_phone_is_wide(watch: Watch, tmp_path: Path) -> None:
-    vocabulary = (*VOCABULARY[:-1], LONG)
-    trace = hs.open(small_bert(tmp_path, vocabulary=vocabulary)).trace(f"the {LONG} sat")
-    page = watch(viewport=PHONE).open(trace.to_html(tmp_path / "long.html", runs=False).as_uri())
-    for state in ("", "q=2&k=1", "q=1&k=2&chain=1", "pane=follow&q=2", "pane=compare&vs=0&lb=0&hb=0&q=2&k=1"):
+def test_a_very_long_piece_pushes_no_number_out_of_sight(watch: Watch, tmp_path: Path) -> None:
+    """Nor does it on a phone."""
+    folder = tmp_path / "long"
+    folder.mkdir()
+    model = hs.open(small_bert(folder, vocabulary=(*VOCABULARY[:-1], "a" * 200)))
+    last = len(VOCABULARY) - 1
+    trace = model.trace(ids=[2, 5, last, last, 6, 3])
+    page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#q=2&k=3&l=1")
+    page.wait_for_selector("[data-test=weight]")
+    for panel, place in (
+        (".picture", "[data-test=value]"),
+        (".cell", "[data-test=weight]"),
+        (".inspector", ".ranked b"),
+    ):
+        outer, inner = (page.locator(one).first.bounding_box() for one in (panel, place))
+        assert outer["x"] <= inner["x"] <= inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+    assert page.locator("h2.looks").inner_text().split("\n")[0] == f"“\u2068{'a' * 20}…\u2069” looks at"
+    page.keyboard.press("t")
+    box = box_of(page, ".numbers td:not(thead td)")
+    assert box["x"] < 700
+    page.set_viewport_size(PHONE)
+    compared = ("pane=compare&vs=0&lb=0&hb=0&q=2&k=1", "pane=compare&vs=0&q=2&k=1")
+    for state in ("", "q=2&k=1", "q=1&k=2&chain=1", "pane=follow&q=2", *compared):
         go(page, state)
         page.wait_for_timeout(50)
         assert unreadable(page) == [], state

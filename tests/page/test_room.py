@@ -42,7 +42,7 @@ LAPTOPS = [(1440, 900), (1280, 720)]
 
 
 def test_keys_that_come_later_are_muted_not_listed_and_get_no_line(watch: Watch, tmp_path: Path) -> None:
-    """And it is said beside the sentence."""
+    """And it is said beside the sentence. A segment that a text lacks is not asked for."""
     trace = made(8, Mask(causal=True))
     page = watch(quiet=False).open(f"{trace.to_html(tmp_path / 'causal.html').as_uri()}#q=3&k=6&h=1")
     listed = ranked(page)
@@ -68,11 +68,19 @@ def test_keys_that_come_later_are_muted_not_listed_and_get_no_line(watch: Watch,
         "[...document.querySelectorAll('.note p')].some((one) => one.style.visibility === '' && "
         "one.textContent.endsWith('cannot look ahead'))",
     )
+    go(page, "h=1&of=ab")
+    assert "of=ab" in page.locator(".said").inner_text()
+    until(page, "location.hash === '#h=1'")
+    assert page.locator(".said-word").count() == 8
 
 
 def test_a_line_that_ends_out_of_sight_is_named_at_the_edge(watch: Watch, tmp_path: Path) -> None:
-    trace = made(300, Mask())
-    page = watch().open(f"{trace.to_html(tmp_path / 'long.html').as_uri()}#q=2&mode=lines&mass=0.9")
+    """Of a long text, which opens as prose."""
+    trace = made(80, Mask())
+    page = watch().open(trace.to_html(tmp_path / "long.html").as_uri())
+    assert page.locator(".lines, .matrix").count() == 0
+    assert page.locator(".word").count() == 80
+    go(page, "q=2&mode=lines&mass=0.9")
     page.wait_for_selector(".edge button")
     weights = np.asarray(trace[0, 0].weights)[2]
     edges = page.locator(".edge button").all()
@@ -103,6 +111,29 @@ def test_repeated_words_carry_their_place_and_the_cut_is_marked(watch: Watch, ca
         page.evaluate("[...document.querySelectorAll('.inspector .ranked li')].findIndex((one) => one.matches('.cut'))")
         == keys - 1
     )
+    page.set_viewport_size({"width": 1280, "height": 800})
+    go(page, "l=1&h=1&q=4")
+    page.emulate_media(forced_colors="active")  # which keep what is chosen
+    look = "(one) => [getComputedStyle(one).backgroundColor, getComputedStyle(one).color]"
+    chosen, other = (page.locator(f"[data-test=mode-{name}]").evaluate(look) for name in ("both", "lines"))
+    assert chosen != other
+    assert (
+        page.locator(".status .legend .ramp")
+        .evaluate("(one) => getComputedStyle(one).backgroundImage")
+        .startswith("linear")
+    )
+    assert page.locator(".status .legend .ramp").evaluate("(one) => getComputedStyle(one).forcedColorAdjust") == "none"
+    # the marks above a picture don't hide it
+    overlays = page.locator("canvas.over")
+    assert overlays.count() == 2
+    for overlay in overlays.all():
+        assert overlay.evaluate("(one) => getComputedStyle(one).backgroundColor") == "rgba(0, 0, 0, 0)"
+    page.emulate_media(forced_colors="none")
+    go(page, "h=1&of=ab")
+    until(page, "location.hash === '#h=1&of=ab'")
+    # a browser that keeps that the lessons are read is told none
+    assert page.evaluate("localStorage.getItem('headscope.lessons')") == "true"
+    assert page.locator(".lessons").count() == 0
 
 
 def test_dividers_move_by_hand_and_by_keys_and_stay(watch: Watch, cat_file: Path) -> None:
@@ -136,16 +167,6 @@ def test_a_page_without_storage_works(watch: Watch, cat_file: Path) -> None:
     page.locator("[data-test=divider-right]").focus()
     page.keyboard.press("ArrowLeft")
     assert box_of(page, ".inspector")["width"] > 230
-
-
-def test_a_segment_that_a_text_lacks_is_not_asked_for(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
-    single = made(8, Mask()).to_html(tmp_path / "single.html").as_uri()
-    page = watch().open(f"{single}#h=1&of=ab")
-    assert "of=ab" in page.locator(".said").inner_text()
-    until(page, "location.hash === '#h=1'")
-    assert page.locator(".said-word").count() == 8
-    page = watch().open(f"{cat_file.as_uri()}#h=1&of=ab")
-    until(page, "location.hash === '#h=1&of=ab'")
 
 
 def test_an_error_moves_nothing_and_goes_with_its_cause(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
@@ -197,25 +218,6 @@ def test_controls_are_large_enough_for_a_finger(watch: Watch, cat_file: Path) ->
     assert small == []
 
 
-def test_forced_colours_keep_what_is_chosen(watch: Watch, cat_file: Path) -> None:
-    watched = watch(viewport={"width": 1280, "height": 800}, forced_colors="active")
-    page = watched.open(f"{cat_file.as_uri()}#l=1&h=1&q=4")
-    look = "(one) => [getComputedStyle(one).backgroundColor, getComputedStyle(one).color]"
-    chosen, other = (page.locator(f"[data-test=mode-{name}]").evaluate(look) for name in ("both", "lines"))
-    assert chosen != other
-    assert (
-        page.locator(".status .legend .ramp")
-        .evaluate("(one) => getComputedStyle(one).backgroundImage")
-        .startswith("linear")
-    )
-    assert page.locator(".status .legend .ramp").evaluate("(one) => getComputedStyle(one).forcedColorAdjust") == "none"
-    # the marks above a picture don't hide it
-    overlays = page.locator("canvas.over")
-    assert overlays.count() == 2
-    for overlay in overlays.all():
-        assert overlay.evaluate("(one) => getComputedStyle(one).backgroundColor") == "rgba(0, 0, 0, 0)"
-
-
 def on_paper(page: Page) -> None:
     """The page as it is printed."""
     page.emulate_media(media="print")
@@ -223,16 +225,57 @@ def on_paper(page: Page) -> None:
     page.evaluate(DRAWN)
 
 
-def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
-    page = watch(viewport={"width": 1280, "height": 800}).open(f"{cat_file.as_uri()}#l=1&h=1&q=4")
+def on_screen(page: Page) -> None:
+    """After it has been printed."""
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.evaluate(DRAWN)
+
+
+def test_print_is_one_lettered_page(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    """Sentence, head, what the word looks at, all heads, the cell: from a wide window onto one A4 page. It keeps every
+    token, the picture above its legend, and the legend's value.
+    """
+    page = watch().open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&theme=light")
+    page.wait_for_selector("[data-test=weight]")
+    for theme in ("light", "dark"):
+        go(page, f"l=1&h=1&q=4&k=3&theme={theme}")
+        assert re.findall(rb"/Count (\d+)", page.pdf(format="A4")) == [b"1"]
+        until(page, "!document.documentElement.matches('.paper')")
+        assert page.locator(".drawn").count() == 0
+        on_paper(page)
+        letters = page.evaluate(
+            """[...document.querySelectorAll(".ribbon, .centre, .inspector, .grid, .cell")].map((one) =>
+              [getComputedStyle(one, "::before").content, one.getBoundingClientRect()]).sort(([, a], [, b]) =>
+              a.top - b.top || a.left - b.left).map(([letter]) => letter.replaceAll('"', "")).join("")"""
+        )
+        assert letters == "abcde"
+        assert not page.locator("button:visible:not(.legend *, .headlist *)").count()
+        caption = page.locator(".caption").inner_text()
+        assert all(part in caption for part in (str(cat.text), "layer 1, head 1", "square root"))
+        assert "Lines" not in caption
+        on_screen(page)
+    go(page, "l=1&h=1&q=4&k=3&mode=both")
+    on_paper(page)
+    for width in (1280, 794):
+        page.set_viewport_size({"width": width, "height": 1123})
+        picture, status = box_of(page, ".matrix"), box_of(page, ".under")
+        assert picture["y"] + picture["height"] <= status["y"] + 1
+        cut = page.evaluate(
+            """[...document.querySelectorAll(".lines .token")].filter((one) => one.checkVisibility()).filter((one) =>
+              one.getBoundingClientRect().bottom > one.closest(".lines").getBoundingClientRect().bottom + 1).length"""
+        )
+        assert cut == 0
+    page.set_viewport_size({"width": 1280, "height": 800})
+    on_screen(page)
+    go(page, "l=1&h=1&q=4")
     on_paper(page)
     assert page.locator("[data-test=reach]").is_visible()
     assert not page.locator("[data-test=table]").is_visible()
     assert page.locator(".inspector").evaluate("(one) => getComputedStyle(one).breakInside") == "avoid"
     page.set_viewport_size({"width": 794, "height": 1100})
-    page.emulate_media(media="screen")
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.evaluate("location.hash = '#l=1&h=1&q=4&k=3'")
+    on_screen(page)
+    go(page, "l=1&h=1&q=4&k=3")
     page.wait_for_selector("[data-test=weight]")
     page.keyboard.press("Enter")
     on_paper(page)
@@ -245,27 +288,6 @@ def test_print_keeps_the_legend_s_value(watch: Watch, cat_file: Path) -> None:
             (one) => one.getBoundingClientRect().bottom <= end && one.scrollHeight <= one.clientHeight);
         })()""",
     )
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_print_is_one_lettered_page(watch: Watch, cat: hs.Trace, cat_file: Path, theme: str) -> None:
-    """Sentence, head, what the word looks at, all heads, the cell: from a wide window onto one A4 page."""
-    page = watch().open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&theme={theme}")
-    page.wait_for_selector("[data-test=weight]")
-    assert re.findall(rb"/Count (\d+)", page.pdf(format="A4")) == [b"1"]
-    until(page, "!document.documentElement.matches('.paper')")
-    assert page.locator(".drawn").count() == 0
-    on_paper(page)
-    letters = page.evaluate(
-        """[...document.querySelectorAll(".ribbon, .centre, .inspector, .grid, .cell")].map((one) =>
-          [getComputedStyle(one, "::before").content, one.getBoundingClientRect()]).sort(([, a], [, b]) =>
-          a.top - b.top || a.left - b.left).map(([letter]) => letter.replaceAll('"', "")).join("")"""
-    )
-    assert letters == "abcde"
-    assert not page.locator("button:visible:not(.legend *, .headlist *)").count()
-    caption = page.locator(".caption").inner_text()
-    assert all(part in caption for part in (str(cat.text), "layer 1, head 1", "square root"))
-    assert "Lines" not in caption
 
 
 PRINTED = """[...document.querySelectorAll("#page *")]
@@ -311,21 +333,6 @@ def test_52_tokens_are_one_printed_page_with_a_caption(watch: Watch, tmp_path: P
     assert all(part in caption for part in ("rcs from .04", "count from 0", f"headscope view {trace.model} 'Emma"))
     assert caption.endswith("--open 'l=3&h=1&q=10&k=20'")
     assert page.locator("html").get_attribute("data-theme") == "light"
-
-
-def test_print_keeps_every_token_and_the_picture_above_its_legend(watch: Watch, cat_file: Path) -> None:
-    page = watch(viewport={"width": 1280, "height": 720}).open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3&mode=both")
-    page.wait_for_selector("[data-test=weight]")
-    on_paper(page)
-    for width in (1280, 794):
-        page.set_viewport_size({"width": width, "height": 1123})
-        picture, status = box_of(page, ".matrix"), box_of(page, ".under")
-        assert picture["y"] + picture["height"] <= status["y"] + 1
-        cut = page.evaluate(
-            """[...document.querySelectorAll(".lines .token")].filter((one) => one.checkVisibility()).filter((one) =>
-              one.getBoundingClientRect().bottom > one.closest(".lines").getBoundingClientRect().bottom + 1).length"""
-        )
-        assert cut == 0
 
 
 def test_a_phone_shows_the_last_token_of_a_sentence(watch: Watch, tmp_path: Path) -> None:
@@ -396,11 +403,8 @@ def test_every_layer_is_seen(watch: Watch, tall: dict[int, str], layers: int) ->
             page.keyboard.press("e")
             assert page.evaluate(SEEN)
             until(page, FRAMED)
-
-
-def test_sorted_or_with_a_sign_every_layer_is_seen(watch: Watch, tall: dict[int, str]) -> None:
-    page = watch(viewport={"width": 1280, "height": 720}).open(tall[24])
-    for state in ("order=high", "face=values", "by=entropy", "order=low&face=values"):
+    page.set_viewport_size({"width": 1280, "height": 720})
+    for state in ("order=high", "face=values", "by=entropy", "order=low&face=values") if layers == 24 else ():
         go(page, f"{tall[24].split('#')[1]}&{state}")
         until(page, SEEN)
 
@@ -428,12 +432,6 @@ def test_a_notebook_s_frame_shows_every_layer(watch: Watch, tmp_path: Path) -> N
         frame.frame_element().scroll_into_view_if_needed()
         frame.wait_for_selector("html[data-painted]")
         until(frame, SEEN)
-
-
-def test_a_long_text_opens_as_prose(watch: Watch, tmp_path: Path) -> None:
-    page = watch().open(made(80, Mask()).to_html(tmp_path / "long.html").as_uri())
-    assert page.locator(".lines, .matrix").count() == 0
-    assert page.locator(".word").count() == 80
 
 
 AT = "#l=0&h=0&q=4&k=2"
@@ -533,24 +531,9 @@ def laptop(watch: Watch, size: tuple[int, int], file: Path, state: str) -> Page:
     return page
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        (SENTENCE, 1),
-        ("The animal did not cross the street because it was too tired to walk that far today.", 1),
-        (
-            "Unfortunately mathematicians misunderstood his extraordinary philosophical considerations about "
-            "electromagnetic consciousness throughout numerous international investigations.",
-            2,
-        ),
-    ],
-)
-def test_a_sentence_of_twenty_tokens_has_large_letters_and_arcs(
-    watch: Watch, files: Files, text: str, lines: int
-) -> None:
-    trace, file = files(text)
+def has_large_letters(page: Page, trace: hs.Trace, lines: int) -> None:
+    """And an arc to each word that is looked at, in so many lines."""
     assert len(trace) <= 20
-    page = laptop(watch, (1280, 720), file, "l=3&h=1&q=9&k=2&by=weight")
     until(page, "document.querySelectorAll('.arcs path').length > 0")
     sizes = page.evaluate(
         "[...document.querySelectorAll('.said-word:not(.special) > bdi')].map((one) => getComputedStyle(one).fontSize)"
@@ -569,6 +552,16 @@ def test_a_sentence_of_twenty_tokens_has_large_letters_and_arcs(
     )
     assert unreadable(page) == []
     assert page.locator(".scroller").evaluate("(one) => one.scrollHeight <= one.clientHeight")
+
+
+def test_a_sentence_of_twenty_tokens_has_large_letters_and_arcs(watch: Watch, files: Files) -> None:
+    longest = (
+        "Unfortunately mathematicians misunderstood his extraordinary philosophical considerations about "
+        "electromagnetic consciousness throughout numerous international investigations."
+    )
+    for text, lines in ((SENTENCE.replace(".", " to walk that far today."), 1), (longest, 2)):
+        trace, file = files(text)
+        has_large_letters(laptop(watch, (1280, 720), file, "l=3&h=1&q=9&k=2&by=weight"), trace, lines)
 
 
 def test_pieces_of_a_word_stand_close(watch: Watch, files: Files) -> None:
@@ -603,11 +596,8 @@ def test_the_readout_has_both_words_in_full(watch: Watch, files: Files) -> None:
             )
 
 
-@pytest.mark.parametrize("size", LAPTOPS)
-def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, files: Files, size: tuple[int, int]) -> None:
-    """What has no room leaves whole: no line is cut, and the last line counts the rest."""
-    trace, file = files(SENTENCE, runs=True)
-    page = laptop(watch, size, file, "l=3&h=1&q=9&k=2&by=weight")
+def is_whole(page: Page, trace: hs.Trace) -> None:
+    """The list beside the grid; what has no room leaves whole: no line is cut, and the last line counts the rest."""
     until(
         page,
         "(({ scrollHeight, clientHeight }) => scrollHeight <= clientHeight + 1)(document.querySelector('.inspector'))",
@@ -637,11 +627,29 @@ def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, files: 
     assert not any("e−" in page.locator(one).inner_text() for one in (".inspector", ".cell", ".picture", ".findings"))
 
 
+def test_the_list_beside_the_grid_is_whole_in_one_notation(watch: Watch, files: Files) -> None:
+    trace, file = files(SENTENCE, runs=True)
+    page = laptop(watch, (1280, 720), file, "l=3&h=1&q=9&k=2&by=weight")
+    has_large_letters(page, trace, 1)
+    for width, height in reversed(LAPTOPS):
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate(DRAWN)
+        is_whole(page, trace)
+
+
 # The first minute: what a reader is told once.
 
 
-def test_three_sentences_until_they_are_read(watch: Watch, cat_file: Path) -> None:
-    page = watch(first=True).open(cat_file.as_uri())
+def test_three_sentences_until_they_are_read(watch: Watch, cat: hs.Trace, cat_file: Path, tmp_path: Path) -> None:
+    """A notebook does not tell them with each cell."""
+    watched = watch(first=True)
+    book = tmp_path / "book.html"
+    book.write_text(f"<!doctype html><meta charset=utf-8><body>{notebook.frame([cat])}", encoding="utf-8")
+    watched.page.goto(book.as_uri())
+    frame = watched.page.frames[1]
+    frame.wait_for_selector("html[data-painted]")
+    assert frame.locator(".lessons").count() == 0
+    page = watched.open(cat_file.as_uri())
     lessons = page.locator(".lessons li:visible")
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
@@ -655,17 +663,3 @@ def test_three_sentences_until_they_are_read(watch: Watch, cat_file: Path) -> No
     assert lessons.count() == 0
     # the browser keeps it; a page that finds it there tells nothing
     assert page.evaluate("localStorage.getItem('headscope.lessons')") == "true"
-    # in a page of its own: before a reload, `watch` writes into the storage, and now and then the mark is gone
-    again = watch().open(cat_file.as_uri())
-    assert again.evaluate("localStorage.getItem('headscope.lessons')") == "true"
-    assert again.locator(".lessons").count() == 0
-
-
-def test_a_notebook_does_not_tell_it_with_each_cell(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:
-    book = tmp_path / "book.html"
-    book.write_text(f"<!doctype html><meta charset=utf-8><body>{notebook.frame([cat])}", encoding="utf-8")
-    watched = watch(first=True)
-    watched.page.goto(book.as_uri())
-    frame = watched.page.frames[1]
-    frame.wait_for_selector("html[data-painted]")
-    assert frame.locator(".lessons").count() == 0

@@ -45,6 +45,13 @@ def served(bert: hs.Model) -> Iterator[Served]:
     running.stop()
 
 
+@pytest.fixture(scope="module")
+def refusing(bert: hs.Model) -> Iterator[Served]:
+    """A server for requests that leave nothing behind."""
+    with serving(bert.trace(TEXT)) as running:
+        yield running
+
+
 def test_another_text_is_run_and_kept_as_a_tab(watch: Watch, bert: hs.Model, served: Served) -> None:
     page = watch().open(served.session.address())
     retype(page, "The dog sat down!")
@@ -101,8 +108,8 @@ def test_before_and_after_stay_apart_whichever_is_looked_at(watch: Watch, served
     assert page.locator("[data-test=run]").is_disabled()
 
 
-def test_page_and_answers_carry_a_strict_policy(served: Served) -> None:
-    status, _, headers = ask(served.session, path=f"/?token={served.session.token}")
+def test_page_and_answers_carry_a_strict_policy(refusing: Served) -> None:
+    status, _, headers = ask(refusing.session, path=f"/?token={refusing.session.token}")
     policy = headers["content-security-policy"]
     assert status == 200
     assert "default-src 'none'" in policy
@@ -114,11 +121,11 @@ def test_page_and_answers_carry_a_strict_policy(served: Served) -> None:
     assert headers["referrer-policy"] == "no-referrer"
 
 
-def test_another_name_for_this_address_and_another_site_s_page_are_refused(served: Served) -> None:
+def test_another_name_for_this_address_and_another_site_s_page_are_refused(refusing: Served) -> None:
     for host in ("evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"):
-        status, text, _ = ask(served.session, path=f"/?token={served.session.token}", host=host)
-        assert (status, served.session.token in text) == (421, False)
-    assert ask(served.session, {"text": "cat"}, "/api/trace", origin="http://evil.example")[0] == 403
+        status, text, _ = ask(refusing.session, path=f"/?token={refusing.session.token}", host=host)
+        assert (status, refusing.session.token in text) == (421, False)
+    assert ask(refusing.session, {"text": "cat"}, "/api/trace", origin="http://evil.example")[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -133,8 +140,8 @@ def test_another_name_for_this_address_and_another_site_s_page_are_refused(serve
         {"text": "cat", "ablate": "x"},
     ],
 )
-def test_what_makes_no_sense_is_refused_in_words(served: Served, body: object) -> None:
-    status, text, _ = ask(served.session, body, "/api/trace")
+def test_what_makes_no_sense_is_refused_in_words(refusing: Served, body: object) -> None:
+    status, text, _ = ask(refusing.session, body, "/api/trace")
     assert status == 400 or json.loads(text.splitlines()[-1])["refused"]
 
 
@@ -188,9 +195,9 @@ def test_layers_are_streamed_and_the_run_is_listed(served: Served, bert: hs.Mode
         ({**ZERO, "base": "gone"}, "no longer has this trace"),
     ],
 )
-def test_refusals(served: Served, body: dict[str, Any], message: str) -> None:
-    assert message in study(served, {"base": base(served), **body})[-1]["refused"]
-    assert not served.session.runs.records
+def test_refusals(refusing: Served, body: dict[str, Any], message: str) -> None:
+    assert message in study(refusing, {"base": base(refusing), **body})[-1]["refused"]
+    assert not refusing.session.runs.records
 
 
 @pytest.mark.parametrize(
@@ -200,8 +207,8 @@ def test_refusals(served: Served, body: dict[str, Any], message: str) -> None:
         *(("/api/study", ZERO, "wrong"), ("/api/trace", {"text": "cat"}, "wrong"), ("/api/runs", None, "wrong")),
     ],
 )
-def test_the_token_is_required(served: Served, path: str, body: object, header: str) -> None:
-    status, text, _ = ask(served.session, body, path, x_headscope_token=header)
+def test_the_token_is_required(refusing: Served, path: str, body: object, header: str) -> None:
+    status, text, _ = ask(refusing.session, body, path, x_headscope_token=header)
     assert (status, "wrong token" in text) == (403, True)
 
 
@@ -392,6 +399,7 @@ def test_it_opens_with_the_header_and_is_exact_soon(watch: Watch, long: hs.Trace
 
 
 def test_a_cell_s_number_is_numpy_s(watch: Watch, long: hs.Trace, desk: Desk, sent: Served) -> None:
+    """Statistics and thumbnails stream in."""
     desk.exact.set()
     page = watch().open(f"{sent.session.address()}#l=1&h=2&q=900&k=31")
     weights = rows_of(long, 1, 2)
@@ -421,11 +429,8 @@ def test_a_cell_s_number_is_numpy_s(watch: Watch, long: hs.Trace, desk: Desk, se
     page.locator("[data-test=special]").check()
     kept = weights[900] / weights[900, 1:-1].sum()
     until(page, f"Math.abs(document.querySelector('.inspector .ranked li').dataset.weight - {kept[1:-1].max()}) < 1e-5")
-
-
-def test_statistics_and_thumbnails_stream_in(watch: Watch, long: hs.Trace, desk: Desk, sent: Served) -> None:
-    desk.exact.set()
-    page = watch().open(f"{sent.session.address()}#l=1&h=1")
+    page.evaluate("location.hash = '#l=1&h=1'")
+    until(page, "document.querySelector('[data-test=head]').textContent === 'Head 1.1'")
     reading = page.locator(".reading")
     assert "–" in reading.inner_text()
     desk.measures.set()

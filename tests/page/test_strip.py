@@ -46,13 +46,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def opened(watch: Watch, site: Path, name: str = "en-default", **options: Any) -> Page:
-    page = watch(**options).page
-    page.goto((site / f"{name}.html").as_uri())
-    page.wait_for_selector(".strip-heads")
-    return page
-
-
 def answer_of(page: Page) -> str:
     return page.inner_text(".strip-answer")
 
@@ -83,8 +76,11 @@ def test_each_example_has_a_head_that_turns_it() -> None:
 
 
 def test_it_opens_on_recorded_answers_and_a_head_is_silenced(watch: Watch, site: Path) -> None:
+    """A typed sentence is answered by the model."""
     watched = watch()
-    page = opened(lambda **_: watched, site)
+    page = watched.page
+    page.goto((site / "en-default.html").as_uri())
+    page.wait_for_selector(".strip-heads")
     assert answer_of(page) == "The model guesses her"
     assert page.inner_text(".strip-chip").split() == ["3.3", "→", "his", ".62"]
     page.click("[data-head='3.3']")
@@ -95,11 +91,6 @@ def test_it_opens_on_recorded_answers_and_a_head_is_silenced(watch: Watch, site:
     assert page.input_value(".strip input") == "He said to [MASK] father that he was ill."
     assert answer_of(page) == "The model guesses his"
     assert [address for address in watched.asked if address.endswith(strip.MODEL)] == []
-
-
-def test_a_typed_sentence_is_answered_by_the_model(watch: Watch, site: Path) -> None:
-    watched = watch()
-    page = opened(lambda **_: watched, site)
     text = "The tired dog <b>sat</b> down, and [MASK] slept."
     page.fill(".strip input", text)
     until(page, "document.querySelector('[role=status]').textContent.includes('ms')")

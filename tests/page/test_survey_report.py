@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from fonts import FACTORS, ODD, brought
-from looking import DRAWN, HOSTILE, Watch, inaccessible, number, unreadable, until
+from looking import DRAWN, HOSTILE, Watch, go, inaccessible, number, unreadable, until
 from pyarrow import parquet
 from transformers import AutoTokenizer, BertConfig, BertModel
 
@@ -80,14 +80,25 @@ def test_the_report_shows_the_aggregates_and_asks_for_nothing(tmp_path: Path, wa
 
 
 def test_every_cell_and_point_has_its_mean_and_its_place_on_the_scale(tmp_path: Path, watch: Watch) -> None:
+    """The grid is one stop of the Tab key; dark is a palette of its own, and paper is light."""
     folder = finished(tmp_path)
-    page = watch().open(write_site(folder).as_uri())
     entropies = [value for row in statistics_of(folder)["entropy"]["mean"] for value in row]
+    order = np.argsort(entropies)
+    strongest = f"[data-test=cells] [data-cell='{order[-1]}']"
+    page = watch(color_scheme="dark", viewport={"width": 1000, "height": 700}).open(write_site(folder).as_uri())
+    assert colour_of(page, "body") == "rgb(16, 19, 24)"
+    assert colour_of(page, strongest) == "rgb(230, 243, 255)"
+    page.emulate_media(media="print")
+    assert colour_of(page, strongest) == "rgb(19, 34, 61)"
+    assert page.locator("[data-test=statistic]").is_hidden()
+    page.emulate_media(media="screen")
+    for theme in ("light", "dark", "dark", "light"):
+        page.locator("[data-test=theme]").click()
+        assert page.locator("html").get_attribute("data-theme") == theme
     texts = page.locator("[data-test=cells] a").all_inner_texts()
     np.testing.assert_allclose([float(text) for text in texts], entropies, atol=6e-4)
-    order = np.argsort(entropies)
     assert page.locator("[data-test=low]").inner_text() == "0.000"
-    assert colour_of(page, f"[data-test=cells] [data-cell='{order[-1]}']") == "rgb(19, 34, 61)"
+    assert colour_of(page, strongest) == "rgb(19, 34, 61)"
     page.select_option("[data-test=scale]", "range")
     assert page.locator("[data-test=low]").inner_text() == f"{min(entropies):.3f}"
     assert colour_of(page, f"[data-test=cells] [data-cell='{order[0]}']") == "rgb(255, 255, 255)"
@@ -99,6 +110,14 @@ def test_every_cell_and_point_has_its_mean_and_its_place_on_the_scale(tmp_path: 
     heights = [float(point.get_attribute("cy") or 0) for point in panel.locator("circle").all()]
     np.testing.assert_allclose(heights, bottom - (bottom - top) * np.array(entropies) / float(ticks[-1]), atol=1e-3)
     assert float(ticks[-1]) >= max(entropies)
+    page.locator("[data-test=csv]").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.cell") == "0"
+    for key, cell in (("Right", 1), ("Down", 5), ("Left", 4), ("Left", 4), ("Up", 0)):
+        page.keyboard.press(f"Arrow{key}")
+        assert page.evaluate("document.activeElement.dataset.cell") == str(cell)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('[data-test=cells]')") is None
 
 
 def test_the_heads_that_stand_out_and_what_was_refused_in_words(tmp_path: Path, watch: Watch) -> None:
@@ -176,8 +195,9 @@ def test_hostile_names_are_text(tmp_path: Path, watch: Watch) -> None:
 
 
 def test_a_link_shows_the_same_picture_and_back_again(tmp_path: Path, watch: Watch) -> None:
-    path = write_site(finished(tmp_path, missing=((1, 2),)))
-    page = watch().open(f"{path.as_uri()}#by=distance&scale=range&theme=dark&lang=en")
+    """And a statistic is saved as CSV."""
+    folder = finished(tmp_path, missing=((1, 2),), name="a/=b:c")
+    page = watch().open(f"{write_site(folder).as_uri()}#by=distance&scale=range&theme=dark&lang=en")
     assert page.locator("[data-test=statistic]").input_value() == "distance"
     assert page.locator("[data-test=scale]").input_value() == "range"
     assert page.locator("html").get_attribute("data-theme") == "dark"
@@ -188,51 +208,22 @@ def test_a_link_shows_the_same_picture_and_back_again(tmp_path: Path, watch: Wat
     page.go_back()
     page.wait_for_selector("html[data-painted] [data-test=statistic]")
     assert page.locator("[data-test=statistic]").input_value() == "distance"
-    page.goto(f"{path.as_uri()}#by=nonsense")
+    go(page, "by=nonsense")
     until(page, "document.querySelector('[data-test=statistic]').value === 'entropy'")
-
-
-def test_the_grid_is_one_stop_of_the_tab_key(tmp_path: Path, watch: Watch) -> None:
-    page = watch().open(write_site(finished(tmp_path)).as_uri())
-    page.locator("[data-test=csv]").focus()
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.dataset.cell") == "0"
-    for key, cell in (
-        ("ArrowRight", "1"),
-        ("ArrowDown", "5"),
-        ("ArrowLeft", "4"),
-        ("ArrowLeft", "4"),
-        ("ArrowUp", "0"),
-    ):
-        page.keyboard.press(key)
-        assert page.evaluate("document.activeElement.dataset.cell") == cell
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.closest('[data-test=cells]')") is None
-
-
-def test_dark_is_a_palette_of_its_own_and_paper_is_light(tmp_path: Path, watch: Watch) -> None:
-    folder = finished(tmp_path)
-    entropies = np.ravel(statistics_of(folder)["entropy"]["mean"])
-    strongest = f"[data-test=cells] [data-cell='{entropies.argmax()}']"
-    page = watch(color_scheme="dark", viewport={"width": 1000, "height": 700}).open(write_site(folder).as_uri())
-    assert colour_of(page, "body") == "rgb(16, 19, 24)"
-    assert colour_of(page, strongest) == "rgb(230, 243, 255)"
-    page.emulate_media(media="print")
-    assert colour_of(page, strongest) == "rgb(19, 34, 61)"
-    assert page.locator("[data-test=statistic]").is_hidden()
-    page.emulate_media(media="screen")
-    for theme in ("light", "dark", "dark"):
-        page.locator("[data-test=theme]").click()
-        assert page.locator("html").get_attribute("data-theme") == theme
-
-
-def test_words_are_the_reader_s(tmp_path: Path, watch: Watch) -> None:
-    page = watch(locale="ja").open((write_site(finished(tmp_path)).parent / "head-0-0.html").as_uri())
-    assert page.locator("html").get_attribute("lang") == "ja"
-    assert page.locator("[data-test=title]").inner_text() == "ヘッド 0.0"
-    page.select_option("[data-test=language]", "zh")
-    assert page.locator("[data-test=title]").inner_text() == "头 0.0"
-    assert "{" not in page.locator("#page").inner_text()
+    go(page, "by=offset")
+    with page.expect_download() as started:
+        page.locator("[data-test=csv]").click()
+    assert started.value.suggested_filename == "-b-c-offset.csv"
+    started.value.save_as(tmp_path / "offset.csv")
+    with (tmp_path / "offset.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    contents = statistics_of(folder)["offset"]
+    assert [(row["layer"], row["head"]) for row in rows] == [
+        (str(layer), str(head)) for layer in range(3) for head in range(4) if (layer, head) != (1, 2)
+    ]
+    for field in ("mean", "q05", "max"):
+        np.testing.assert_allclose([float(row[field]) for row in rows], np.concatenate(contents[field]), rtol=1e-8)
+    assert {row["windows"] for row in rows} == {"9"}
 
 
 SAID = """[...document.querySelectorAll("#page *")].flatMap((one) => {
@@ -246,28 +237,35 @@ OTHERS = re.compile(r"Clark et al\. 2019(, (figure|section) [\d.]+)?|--\w+ \w+")
 """A citation, an option."""
 
 
-@pytest.mark.parametrize("language", ["ja", "zh"])
-def test_no_sentence_stays_english(
-    known_survey: Path, small: Path, tmp_path: Path, watch: Watch, language: str
-) -> None:
+def test_no_sentence_stays_english(known_survey: Path, small: Path, tmp_path: Path, watch: Watch) -> None:
+    """In the reader's language, and in each that an address asks for."""
     bare = write_site(finished(tmp_path, refused=("a.txt", "b.txt"))).parent
-    pages = [(site, name) for site in (known_survey / "site", small / "site") for name in ("index", "head-0-3")]
-    for site, name in [*pages, (bare, "index"), (bare, "head-0-0")]:
-        watched = watch()
-        for statistic in ("", "norm_special", "label_score", "effect") if name == "index" else ("",):
-            page = watched.open(f"{(site / name).as_uri()}.html#lang={language}&by={statistic}")
-            said = [OTHERS.sub("", text) for text in page.evaluate(SAID)]
-            assert [text for text in said if ENGLISH.search(text)] == []
-    page = watch().open(f"{(bare / 'index').as_uri()}.html#lang={language}")
-    first = page.locator("[data-test=standing] li").first.inner_text()
     (_, layer, head), *_ = sorted(
         (-value, layer, head)
         for layer, row in enumerate(statistics_of(tmp_path)["entropy"]["mean"])
         for head, value in enumerate(row)
     )
-    widest = {"ja": " は重みを最も広く分散させる：", "zh": " 权重分布最广："}[language]
-    assert first.startswith(f"{layer}.{head}{widest}")
-    assert {"ja": "空 2 件", "zh": "空文档 2 个"}[language] in page.locator("[data-test=refusals]").inner_text()
+    of_bare = {"ja": (" は重みを最も広く分散させる：", "空 2 件"), "zh": (" 权重分布最广：", "空文档 2 个")}
+    watched = watch(locale="ja")
+    pages = [(site, name) for site in (known_survey / "site", small / "site") for name in ("index", "head-0-3")]
+    for site, name in [*pages, (bare, "index"), (bare, "head-0-0")]:
+        page = watched.open(f"{(site / name).as_uri()}.html")
+        assert page.locator("html").get_attribute("lang") == "ja"
+        statistics = ("norm_special", "label_score", "effect", "") if name == "index" else ("",)
+        for language, statistic in itertools.product(of_bare, statistics):
+            go(page, f"lang={language}&by={statistic}")
+            said = [OTHERS.sub("", text) for text in page.evaluate(SAID)]
+            assert [text for text in said if ENGLISH.search(text)] == []
+            if (site, name, statistic) == (bare, "index", ""):
+                widest, empty = of_bare[language]
+                first = page.locator("[data-test=standing] li").first.inner_text()
+                assert first.startswith(f"{layer}.{head}{widest}")
+                assert empty in page.locator("[data-test=refusals]").inner_text()
+    go(page, "")
+    assert page.locator("[data-test=title]").inner_text() == "ヘッド 0.0"
+    page.select_option("[data-test=language]", "zh")
+    assert page.locator("[data-test=title]").inner_text() == "头 0.0"
+    assert "{" not in page.locator("#page").inner_text()
 
 
 def test_of_one_head_nothing_is_said_beside_others(tmp_path: Path, watch: Watch) -> None:
@@ -291,37 +289,16 @@ def test_of_one_head_nothing_is_said_beside_others(tmp_path: Path, watch: Watch)
         assert home.locator("h2", has_text=button.inner_text()).or_(home.locator("#grid")).count() > 0
 
 
-@pytest.mark.parametrize(
-    ("stable", "says"), [(0, "chooses none of it."), (1, "chooses 1 of its 3 clauses, too."), (3, "chooses the same.")]
-)
-def test_how_much_of_a_label_the_other_half_chooses(
-    known_survey: Path, tmp_path: Path, watch: Watch, stable: int, says: str
-) -> None:
-    shutil.copytree(known_survey / "site", tmp_path / "site")
-    path = tmp_path / "site" / "head-0-3.html"
-    text, places = re.subn(r'"stable":\d+', f'"stable":{stable}', path.read_text(encoding="utf-8"))
-    assert places == 1
-    path.write_text(re.sub(r'"clauses":\d+', '"clauses":3', text), encoding="utf-8")
-    verdict = watch().open(path.as_uri()).locator(".verdict").inner_text()
-    assert f"The other half of the documents {says}" in verdict
-
-
-def test_a_statistic_is_saved_as_csv(tmp_path: Path, watch: Watch) -> None:
-    folder = finished(tmp_path, missing=((1, 2),), name="a/=b:c")
-    page = watch().open(f"{write_site(folder).as_uri()}#by=offset")
-    with page.expect_download() as started:
-        page.locator("[data-test=csv]").click()
-    assert started.value.suggested_filename == "-b-c-offset.csv"
-    started.value.save_as(tmp_path / "offset.csv")
-    with (tmp_path / "offset.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    contents = statistics_of(folder)["offset"]
-    assert [(row["layer"], row["head"]) for row in rows] == [
-        (str(layer), str(head)) for layer in range(3) for head in range(4) if (layer, head) != (1, 2)
-    ]
-    for field in ("mean", "q05", "max"):
-        np.testing.assert_allclose([float(row[field]) for row in rows], np.concatenate(contents[field]), rtol=1e-8)
-    assert {row["windows"] for row in rows} == {"9"}
+def test_how_much_of_a_label_the_other_half_chooses(known_survey: Path, tmp_path: Path, watch: Watch) -> None:
+    site, watched = shutil.copytree(known_survey / "site", tmp_path / "site"), watch()
+    text = re.sub(r'"clauses":\d+', '"clauses":3', (site / "head-0-3.html").read_text(encoding="utf-8"))
+    for stable, says in enumerate(("chooses none of it.", "chooses 1 of its 3 clauses, too.", "", "chooses the same.")):
+        changed, places = re.subn(r'"stable":\d+', f'"stable":{stable}', text)
+        assert places == 1
+        (site / f"{stable}.html").write_text(changed, encoding="utf-8")
+        if says:
+            verdict = watched.open((site / f"{stable}.html").as_uri()).locator(".verdict").inner_text()
+            assert f"The other half of the documents {says}" in verdict
 
 
 def test_a_page_without_data_says_so(tmp_path: Path, watch: Watch) -> None:
@@ -388,6 +365,12 @@ def test_every_number_of_the_home_page_is_in_a_table(known_survey: Path, watch: 
     watched = watch()
     page = watched.open((known_survey / "site" / "index.html").as_uri())
     labels = rows(known_survey, "labels")
+    for width, height in ((1440, 900), (1280, 720)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.evaluate(DRAWN)
+        bottoms = "[...document.querySelectorAll('.card')].map((one) => one.getBoundingClientRect().bottom)"
+        assert max(page.evaluate(bottoms)) < height  # every head is on the first screen
+    first_screen(page, labels)
     cards = page.locator("[data-test=cells] a").all_inner_texts()
     assert len(cards) == len(labels) == 24
     for card, row in zip(cards, labels, strict=True):
@@ -534,6 +517,7 @@ def test_every_number_of_a_head_s_page_is_in_a_table(known_survey: Path, watch: 
 
 
 def test_effects_are_those_of_the_tables(small: Path, watch: Watch) -> None:
+    """Below them, names of settings are not broken within words."""
     page = watch().open((small / "site" / "index.html").as_uri())
     effects = {(row["layer"], row["head"]): row for row in rows(small, "effects")}
     felt = sorted(effects.values(), key=lambda row: -abs(row["change"]))[:6]
@@ -553,11 +537,19 @@ def test_effects_are_those_of_the_tables(small: Path, watch: Watch) -> None:
     page.select_option("[data-test=statistic]", "effect")
     shown = [number(text) for text in page.locator("[data-test=cells] a").all_inner_texts()]
     assert shown == pytest.approx([row["change"] for row in effects.values()], abs=6e-4)
-    (layer, head), row = next(iter(effects.items()))
-    page.goto((small / "site" / f"head-{layer}-{head}.html").as_uri())
-    said = page.locator("[data-test=effect]").inner_text().replace("−", "-")
-    assert float(re.findall(r"-?\d+\.[\de-]+", said)[0]) == pytest.approx(row["change"], rel=0.06, abs=6e-4)
-    assert f"as number {1 + [(step['layer'], step['head']) for step in removal].index((layer, head))} of" in said
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.evaluate(DRAWN)
+    broken = """[...document.querySelectorAll(".facts th bdi")].flatMap((one) => {
+      const range = document.createRange();
+      return [...one.textContent.matchAll(/[a-z]+/g)].filter(({ 0: word, index }) => {
+        range.setStart(one.firstChild, index);
+        range.setEnd(one.firstChild, index + word.length);
+        return new Set([...range.getClientRects()].map(({ top }) => top)).size > 1;
+      }).map(([word]) => word);
+    })"""
+    assert page.locator(".facts th").count() > 9
+    assert page.evaluate(broken) == []
+    assert "null" not in page.locator("[data-test=made]").inner_text()
 
 
 def test_small_effects_are_whole_numbers_with_their_sign(small: Path, tmp_path: Path, watch: Watch) -> None:
@@ -584,21 +576,6 @@ def test_small_effects_are_whole_numbers_with_their_sign(small: Path, tmp_path: 
     assert page.locator("[data-test=ranks] tbody tr:last-child td").nth(1).inner_text() == effect
 
 
-def test_names_of_settings_are_not_broken_within_words(small: Path, watch: Watch) -> None:
-    page = watch(viewport={"width": 390, "height": 844}).open((small / "site" / "index.html").as_uri())
-    broken = """[...document.querySelectorAll(".facts th bdi")].flatMap((one) => {
-      const range = document.createRange();
-      return [...one.textContent.matchAll(/[a-z]+/g)].filter(({ 0: word, index }) => {
-        range.setStart(one.firstChild, index);
-        range.setEnd(one.firstChild, index + word.length);
-        return new Set([...range.getClientRects()].map(({ top }) => top)).size > 1;
-      }).map(([word]) => word);
-    })"""
-    assert page.locator(".facts th").count() > 9
-    assert page.evaluate(broken) == []
-    assert "null" not in page.locator("[data-test=made]").inner_text()
-
-
 def test_written_tokens_are_those_of_the_table(tmp_path: Path, watch: Watch) -> None:
     """Named only where that is sure, with their bits and the interval."""
     text = (Path(__file__).parent.parent / "data" / "alice.txt").read_text(encoding="utf-8")
@@ -617,15 +594,8 @@ def test_written_tokens_are_those_of_the_table(tmp_path: Path, watch: Watch) -> 
     assert [row["sure"] for row in (written[0], written[-1])] == [False, True]
 
 
-def test_the_first_screen_has_every_head(known_survey: Path, watch: Watch) -> None:
+def first_screen(page: Page, labels: list[dict[str, Any]]) -> None:
     """Whole words in every tile, a bar as long as its number, a mark at chance; grey where a label says little."""
-    page = watch().open((known_survey / "site" / "index.html").as_uri())
-    for width, height in ((1440, 900), (1280, 720)):
-        page.set_viewport_size({"width": width, "height": height})
-        page.evaluate(DRAWN)
-        bottoms = "[...document.querySelectorAll('.card')].map((one) => one.getBoundingClientRect().bottom)"
-        assert max(page.evaluate(bottoms)) < height
-    labels = rows(known_survey, "labels")
     described = [row for row in labels if row["label"] != "none"]
     strong = sum(row["coverage"] >= 80 and row["bits"] >= 0.5 for row in described)
     weak = [row["label"] == "none" or row["bits"] < 0.5 for row in labels]
@@ -642,34 +612,15 @@ def test_the_first_screen_has_every_head(known_survey: Path, watch: Watch) -> No
         assert row["label"] == "none" or (clause and clause in row["label"])
     page.locator("[data-cell='0'].card").hover()
     under = page.locator("[data-test=under]").inner_text()
-    assert under.startswith(f"0.0 {said(known_survey, 0, 0)}")
+    label: str = labels[0]["label"]
+    assert under.startswith(f"0.0 {label[:1].upper()}{label[1:]}")
     assert f"{percent(labels[0]['score'])} of its {labels[0]['count']} strongest pairs" in under
 
 
-def test_a_walk_through_the_site(known_survey: Path, watch: Watch) -> None:
-    """From the grid to a head, on to the next, home again; in the reader's theme and language, and never elsewhere."""
-    watched = watch()
-    page = watched.open((known_survey / "site" / "index.html").as_uri())
-    page.locator("[data-test=theme]").click()
-    page.locator("[data-test=theme]").click()
-    page.select_option("[data-test=language]", "zh")
-    page.locator("[data-test=cells] a[data-cell='3']").click()
-    page.wait_for_selector("html[data-painted] [data-test=title]")
-    assert page.locator("[data-test=title]").inner_text().startswith("别处的同一个词")
-    assert page.locator("html").get_attribute("data-theme") == "dark"
-    page.locator("a[rel=next]").click()
-    page.wait_for_selector("main[data-cell='4']")
-    page.locator("nav.map a").nth(10).click()
-    page.wait_for_selector("main[data-cell='10']")
-    page.locator("[data-test=home]").click()
-    page.wait_for_selector("[data-test=story]")
-    assert page.locator("html").get_attribute("lang") == "zh"
-    folder = (known_survey / "site").as_uri()
-    assert all(asked.startswith(folder) for asked in watched.asked)
-
-
 def test_the_legend_and_the_box_filter_the_table(known_survey: Path, watch: Watch) -> None:
-    page = watch().open(f"{(known_survey / 'site' / 'index.html').as_uri()}#find=previous")
+    """Then from the grid to a head, on to the next, home again; in the reader's theme and language, never elsewhere."""
+    watched = watch()
+    page = watched.open(f"{(known_survey / 'site' / 'index.html').as_uri()}#find=previous")
     found = [row for row in rows(known_survey, "labels") if "previous" in row["label"]]
     assert page.locator("h1").inner_text() == f"{len(found)} of 24 heads: “previous”"
     assert page.locator("[data-test=cells] a:not(.faded)").count() == len(found)
@@ -694,12 +645,23 @@ def test_the_legend_and_the_box_filter_the_table(known_survey: Path, watch: Watc
     shown = [cells[2] for cells in body(page.locator("[data-test=heads]")) if cells[2]]
     assert shown == [percent(score) for score in sorted(scores, reverse=True)]
     assert heads.last.locator("th").inner_text() == "0.11"
-
-
-def said(folder: Path, layer: int, head: int) -> str:
-    """A label, as a page has it for its title."""
-    (row,) = of_head(folder, "labels", layer, head)
-    return row["label"][:1].upper() + row["label"][1:]
+    go(page, "")
+    page.locator("[data-test=theme]").click()
+    page.locator("[data-test=theme]").click()
+    page.select_option("[data-test=language]", "zh")
+    page.locator("[data-test=cells] a[data-cell='3']").click()
+    page.wait_for_selector("html[data-painted] [data-test=title]")
+    assert page.locator("[data-test=title]").inner_text().startswith("别处的同一个词")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    page.locator("a[rel=next]").click()
+    page.wait_for_selector("main[data-cell='4']")
+    page.locator("nav.map a").nth(10).click()
+    page.wait_for_selector("main[data-cell='10']")
+    page.locator("[data-test=home]").click()
+    page.wait_for_selector("[data-test=story]")
+    assert page.locator("html").get_attribute("lang") == "zh"
+    folder = (known_survey / "site").as_uri()
+    assert all(asked.startswith(folder) for asked in watched.asked)
 
 
 def of_layer(folder: Path) -> list[dict[str, Any]]:
@@ -707,8 +669,13 @@ def of_layer(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_window_opens_by_a_command_that_gives_its_very_tokens(small: Path, watch: Watch) -> None:
-    """The command, split as a shell does, traced: the same ids, and the pair where the state says."""
+    """The command, split as a shell does, traced: its ids, and the pair where the state says. And the head's effect."""
     page = watch().open((small / "site" / "head-0-0.html").as_uri())
+    (effect,) = of_head(small, "effects", 0, 0)
+    said = page.locator("[data-test=effect]").inner_text().replace("−", "-")
+    assert float(re.findall(r"-?\d+\.[\de-]+", said)[0]) == pytest.approx(effect["change"], rel=0.06, abs=6e-4)
+    order = [(step["layer"], step["head"]) for step in rows(small, "removal")]
+    assert f"as number {1 + order.index((0, 0))} of" in said
     model = hs.open("-")
     for at, (line, example) in enumerate(
         zip(of_head(small, "lines", 0, 0), of_head(small, "examples", 0, 0), strict=True)
@@ -728,11 +695,10 @@ def test_a_window_opens_by_a_command_that_gives_its_very_tokens(small: Path, wat
 
 
 def test_the_words_of_a_pair_are_whole_and_begin_at_one_place(known_survey: Path, watch: Watch) -> None:
-    watched = watch()
-    page = watched.page
-    for width in (1440, 900, 390):
+    page = watch(viewport={"width": 390, "height": 800}).open((known_survey / "site" / "head-0-3.html").as_uri())
+    for width in (390, 900, 1440):
         page.set_viewport_size({"width": width, "height": 800})
-        watched.open((known_survey / "site" / "head-0-3.html").as_uri())
+        page.evaluate(DRAWN)
         until(page, "document.querySelector('.arc path').getAttribute('d') !== ''")
         places = page.evaluate(
             "[...document.querySelectorAll('.looks')].map((one) => one.getBoundingClientRect().left)"
@@ -773,18 +739,27 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = {"num_hidden_layers": 1, "num_attention_heads": 20, "hidden_size": 40, "intermediate_size": 8}
     model = BertModel(BertConfig(vocab_size=len(VOCABULARY), max_position_embeddings=64, **shape)).eval()
     tokenizer = AutoTokenizer.from_pretrained(small_bert(folder))
-    texts = [
-        ARABIC,
-        " ".join(reversed(ARABIC.split())),
-        f" {LONG} ".join(VOCABULARY[5:10]),
-    ]
+    texts = [ARABIC, " ".join(reversed(ARABIC.split())), f" {LONG} ".join(VOCABULARY[5:10])]
     options: dict[str, Any] = {"labels": True, "examples": 6, "length": 64}
     return hs.survey(model, texts, tokenizer=tokenizer, out=folder / "out", **options).folder
 
 
 def test_lines_run_in_the_direction_of_their_words(odd: Path, watch: Watch) -> None:
-    page = watch(viewport={"width": 1280, "height": 800}).open((odd / "site" / "head-0-0.html").as_uri())
-    until(page, "document.querySelector('.arc path').getAttribute('d') !== ''")
+    """A long word is cut, and its pair is in sight; nothing is said of a full stop, of which there is none."""
+    page = watch(viewport={"width": 390, "height": 800}).open((odd / "site" / "head-0-0.html").as_uri())
+    frames = """[...document.querySelectorAll(".line")].map((line) => ["words", "looks", "seen"].map((name) => {
+      const box = line.querySelector(`.${name}`)?.getBoundingClientRect();
+      return box && [box.left, box.right];
+    }))"""
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.evaluate(DRAWN)
+        until(page, "document.querySelector('.arc path').getAttribute('d') !== ''")
+        for words, *pair in page.evaluate(frames):
+            for left, right in filter(None, pair):
+                assert words[0] - 1 <= left < right <= words[1] + 1
+        assert page.locator(f".side bdi[title^={LONG}]").count() > 0
+        assert unreadable(page) == []
     directions = set()
     for (words, _, (first,), (sep,)), line in zip(page.evaluate(STANDING), page.locator(".line").all(), strict=True):
         leftwards = any("\u0600" <= letter <= "\u06ff" for letter in line.locator(".looks").inner_text())
@@ -792,36 +767,14 @@ def test_lines_run_in_the_direction_of_their_words(odd: Path, watch: Watch) -> N
         assert words == sorted(words, reverse=leftwards)
         assert (min(words) > sep, max(words) < first) == (leftwards, leftwards)
     assert directions == {True, False}
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_long_word_is_cut_and_its_pair_is_in_sight(odd: Path, watch: Watch, width: int) -> None:
-    page = watch(viewport={"width": width, "height": 800}).open((odd / "site" / "head-0-0.html").as_uri())
-    until(page, "document.querySelector('.arc path').getAttribute('d') !== ''")
-    frames = """[...document.querySelectorAll(".line")].map((line) => ["words", "looks", "seen"].map((name) => {
-      const box = line.querySelector(`.${name}`)?.getBoundingClientRect();
-      return box && [box.left, box.right];
-    }))"""
-    for words, *pair in page.evaluate(frames):
-        for left, right in filter(None, pair):
-            assert words[0] - 1 <= left < right <= words[1] + 1
-    long = page.locator(f".side bdi[title^={LONG}]")
-    assert long.count() > 0
-    assert unreadable(page) == []
-
-
-def test_nothing_is_said_of_what_there_is_none_of(odd: Path, watch: Watch) -> None:
-    """No head whose label explains much, and no full stop."""
-    page = watch().open((odd / "site" / "index.html").as_uri())
-    assert page.locator("h1").inner_text() == "0 of 20 heads can be described"
-    page = watch().open((odd / "site" / "head-0-0.html").as_uri())
     beside = page.locator("[data-test=beside]").inner_text()
     assert re.fullmatch(r"On average .* on \u2068\[CLS\]\u2069, \d+% on \[SEP\]\.", beside)
 
 
 def test_many_heads_stand_beside_each_other(odd: Path, watch: Watch) -> None:
-    """They scroll, on a screen; on paper and on a phone they stand in rows."""
+    """They scroll, on a screen; on paper and on a phone they stand in rows. No label of theirs explains much."""
     page = watch(viewport={"width": 1000, "height": 800}).open((odd / "site" / "index.html").as_uri())
+    assert page.locator("h1").inner_text() == "0 of 20 heads can be described"
     cards = "[...document.querySelectorAll('.card')].map((one) => one.getBoundingClientRect().toJSON())"
     for width, media in ((1000, "screen"), (390, "screen"), (700, "print")):
         page.set_viewport_size({"width": width, "height": 800})
@@ -897,32 +850,31 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_corpus_is_never_markup(hostile: Path, watch: Watch) -> None:
+    watched = watch()
     for path in sorted((hostile / "site").glob("*.html"))[:3]:
         assert path.read_text(encoding="utf-8").count("<script") == 3
-        page = watch().open(path.as_uri())
+        page = watched.open(path.as_uri())
         assert page.locator("#page img, #page script").count() == 0
 
 
 NAMES = ("index.html#group=position", "index.html#by=offset&group=position", "head-0-10.html")
 
 
-@pytest.mark.parametrize(("scheme", "widths"), [("light", (390, 1440)), ("dark", (1440,))])
-def test_axe_finds_nothing(
-    known_survey: Path, tmp_path: Path, watch: Watch, scheme: str, widths: tuple[int, ...]
-) -> None:
+def test_axe_finds_nothing(known_survey: Path, tmp_path: Path, watch: Watch) -> None:
     """In the home page with labels, some of them faded, with a statistic, and without; in a head's page, unfolded."""
-    watched, complaints = watch(color_scheme=scheme), []
+    watched, complaints = watch(), []
     plain = write_site(finished(tmp_path, refused=("a.txt",))).as_uri()
     known = [f"{(known_survey / 'site').as_uri()}/{name}" for name in NAMES]
     for name in (*known, plain):
-        watched.page.goto("about:blank")
         page = watched.open(name)
         for control in page.locator("summary, .line:first-child .open").all():
             control.click()
-        for width in widths:
+        for scheme, width in (("light", 390), ("light", 1440), ("dark", 1440)):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             page.set_viewport_size({"width": width, "height": 900})
             page.evaluate(DRAWN)
-            complaints += [f"{name}, {width}: {complaint}" for complaint in inaccessible(page)]
+            assert page.locator("html").get_attribute("data-theme") == scheme
+            complaints += [f"{name}, {scheme}, {width}: {complaint}" for complaint in inaccessible(page)]
     assert complaints == []
 
 

@@ -12,6 +12,7 @@ import pytest
 from looking import (
     ARABIC,
     CHINESE,
+    DRAWN,
     HEBREW,
     HINDI,
     JAPANESE,
@@ -82,7 +83,7 @@ def marked(page: Page, name: str) -> list[int]:
 
 
 def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    """Words: three clicks from a fresh page to the words that look at a word."""
+    """Words: three clicks from a fresh page to the words that look at a word; to point at one moves nothing."""
     page = watch().open(file.as_uri() + "#l=3&h=1")
     rows = weights(trace, 3, 1)
     page.locator("[data-test=mode-text]").click()
@@ -100,29 +101,29 @@ def test_a_word_s_ink_is_what_it_looks_at(watch: Watch, trace: hs.Trace, file: P
     assert "don't add up to 1" in page.locator("[data-test=ink]").inner_text()
     assert marked(page, "other") == [10]
     lists(page, rows[10], CLOSE)
-
-
-def test_pointing_at_a_word_previews_and_moves_nothing(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    page = watch().open(file.as_uri() + "#mode=text&l=3&h=1&q=10")
-    carries(page, weights(trace, 3, 1)[10], 0.03)
+    go(page, "mode=text&l=3&h=1&q=10")
+    carries(page, rows[10], 0.03)
     assert page.locator(".flow + div b").all_inner_texts() == [
         number for number, _, _ in page.evaluate(INK) if number is not None
     ]
     page.locator("[data-test=special]").check()
     until(page, f"document.querySelector('.flow').innerText === '{TEXT}'")  # as it was written
     page.locator("[data-test=special]").uncheck()
-    carries(page, weights(trace, 3, 1)[10], 0.03)
+    carries(page, rows[10], 0.03)
     where = "[...document.querySelectorAll('.word, .panel')].map((one) => JSON.stringify(one.getBoundingClientRect()))"
     before = page.evaluate(where)
     page.locator(".word").nth(4).hover()
-    carries(page, weights(trace, 3, 1)[4], 0.03)
+    carries(page, rows[4], 0.03)
     assert page.evaluate(where) == before
     page.mouse.move(0, 0)
-    carries(page, weights(trace, 3, 1)[10], 0.03)
+    carries(page, rows[10], 0.03)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.evaluate(DRAWN)
+    assert not page.locator(".margin").is_visible()
 
 
 def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    """Shift-click adds, dragging takes a passage, a double click all equal words; Esc lets go."""
+    """Shift-click adds, dragging takes a passage, a double click all equal words; Esc lets go; so do keys."""
     page = watch().open(file.as_uri() + "#mode=text&l=3&h=1&q=4")
     rows = weights(trace, 3, 1)
     words = page.locator(".word")
@@ -149,21 +150,7 @@ def test_several_words_are_averaged_or_added_up(watch: Watch, trace: hs.Trace, f
     assert "added up" in page.locator("[data-test=ink]").inner_text()
     page.keyboard.press("Escape")
     until(page, "!location.hash.includes('on=')")
-
-
-def test_filters_apply_to_the_ink(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    """Joined words, special tokens hidden and their weight distributed: from NumPy."""
-    state = "special=0&words=1"
-    page, joined = watch().open(cat_file.as_uri()), picture(cat, 1, 0, state)
-    chosen = [n for n, group in enumerate(left(cat, state)[0]) if {2, 3} & set(group)]
-    go(page, f"mode=text&l=1&h=0&{state}&dir=from&set=2.3")
-    carries(page, joined[chosen].mean(0), 0.03)
-    go(page, f"mode=text&l=1&h=0&{state}&dir=to&on=2.3")
-    carries(page, joined[:, chosen].sum(1), 0.1)
-
-
-def test_the_keyboard_reaches_every_word(watch: Watch, trace: hs.Trace, file: Path) -> None:
-    page = watch().open(file.as_uri() + "#l=3&h=1&q=4")
+    go(page, "l=3&h=1&q=4")
     page.keyboard.press("p")
     page.locator(".flow").focus()
     page.keyboard.press("ArrowRight")
@@ -172,11 +159,40 @@ def test_the_keyboard_reaches_every_word(watch: Watch, trace: hs.Trace, file: Pa
     page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Shift+ArrowRight")
     until(page, "location.hash.includes('set=5.6.7')")
-    carries(page, weights(trace, 3, 1)[[5, 6, 7]].mean(0), 0.03)
+    carries(page, rows[[5, 6, 7]].mean(0), 0.03)
     assert page.locator(".flow [role=option][aria-selected=true]").count() == 3
     page.keyboard.press("Escape")
     page.keyboard.press("ArrowLeft")
     until(page, "location.hash.includes('q=4')")
+
+
+def test_filters_apply_to_the_ink(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    """Joined words, special tokens hidden, their weight distributed, as NumPy has it; other words are another text."""
+    state = "special=0&words=1"
+    page, joined = watch().open(cat_file.as_uri()), picture(cat, 1, 0, state)
+    chosen = [n for n, group in enumerate(left(cat, state)[0]) if {2, 3} & set(group)]
+    go(page, f"mode=text&l=1&h=0&{state}&dir=from&set=2.3")
+    carries(page, joined[chosen].mean(0), 0.03)
+    go(page, f"mode=text&l=1&h=0&{state}&dir=to&on=2.3")
+    carries(page, joined[:, chosen].sum(1), 0.1)
+    # first text to second: queries with what they look at among the keys of the other
+    go(page, "mode=text&l=1&h=0&of=ab&q=4")
+    first, second = ([n for n, segment in enumerate(cat.segments) if segment == side] for side in (0, 1))
+    assert page.locator("[data-test=prose-row] .word").count() == len(first)
+    assert page.locator("[data-test=prose-column] .word").count() == len(second)
+    until(page, "document.querySelector('[data-test=prose-row] .chosen') !== null")
+    expected = weights(cat, 1, 0)[4, second]
+    shown = page.evaluate(
+        """[...document.querySelectorAll('[data-test=prose-column] .word')]
+          .map((one) => one.getAttribute("aria-description"))"""
+    )
+    assert {n: float(one) for n, one in enumerate(shown) if one} == pytest.approx(
+        {n: value for n, value in enumerate(expected) if value >= 0.03}, abs=0.006
+    )
+    go(page, "mode=text&l=1&h=1")
+    until(page, "parseFloat(document.querySelector('.flow').style.fontSize) === 28")
+    assert page.evaluate("getComputedStyle(document.querySelector('.sentence')).direction") == "ltr"
+    assert JOINER not in page.locator("#page").inner_text()
 
 
 def long_trace(size: int, mask: Mask) -> Trace:
@@ -232,7 +248,7 @@ MAP = """() => {
 """Script that finds the pinned word in the map of a text, from 0 at its top to 1."""
 
 
-def test_a_text_that_scrolls_has_a_map_beside_it(watch: Watch, tmp_path: Path, file: Path) -> None:
+def test_a_text_that_scrolls_has_a_map_beside_it(watch: Watch, tmp_path: Path) -> None:
     """The pinned word stands where it is in the text; a click goes there."""
     page = watch(viewport={"width": 1440, "height": 900}).open(
         long_trace(900, Mask()).to_html(tmp_path / "map.html").as_uri() + "#mode=text&h=1&q=450"
@@ -243,26 +259,6 @@ def test_a_text_that_scrolls_has_a_map_beside_it(watch: Watch, tmp_path: Path, f
     assert box
     page.mouse.click(box["x"] + 20, box["y"] + box["height"] - 3)
     until(page, "(([p]) => p.scrollTop + p.clientHeight > p.scrollHeight - 40)(document.querySelectorAll('.prose'))")
-    page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri() + "#mode=text")
-    page.wait_for_selector(".word[aria-description]")
-    assert not page.locator(".margin").is_visible()
-
-
-def test_two_sides_with_other_words_are_two_texts(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    """First text to second: queries with what they look at among the keys of the other."""
-    page = watch().open(f"{cat_file.as_uri()}#mode=text&l=1&h=0&of=ab&q=4")
-    first, second = ([n for n, segment in enumerate(cat.segments) if segment == side] for side in (0, 1))
-    assert page.locator("[data-test=prose-row] .word").count() == len(first)
-    assert page.locator("[data-test=prose-column] .word").count() == len(second)
-    until(page, "document.querySelector('[data-test=prose-row] .chosen') !== null")
-    expected = weights(cat, 1, 0)[4, second]
-    shown = page.evaluate(
-        """[...document.querySelectorAll('[data-test=prose-column] .word')]
-          .map((one) => one.getAttribute("aria-description"))"""
-    )
-    assert {n: float(one) for n, one in enumerate(shown) if one} == pytest.approx(
-        {n: value for n, value in enumerate(expected) if value >= 0.03}, abs=0.006
-    )
 
 
 LINE = """(places) => {
@@ -278,6 +274,7 @@ LINE = """(places) => {
 
 
 def test_two_texts_stand_apart(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
+    """Beside them, the mean over a text's words of what they put on its words, the other's and special tokens."""
     second = list(cat.segments).index(1)
     weights = np.asarray(cat[1, 1].weights)[:, second:]
     query, key = np.unravel_index(weights[:second].argmax(), weights[:second].shape)
@@ -300,11 +297,8 @@ def test_two_texts_stand_apart(watch: Watch, cat: hs.Trace, cat_file: Path) -> N
     seams = page.evaluate(LINE, [[left + second * cell, top + 1.5 * cell], [left + 2.5 * cell, top + second * cell]])
     for ink in seams:
         assert ink == pytest.approx([90, 99, 112], abs=80)  # a line between the two, which may lie on two pixels
-
-
-def test_where_the_weight_of_two_texts_goes(watch: Watch, cat: hs.Trace, cat_file: Path) -> None:
-    """The mean over a text's words of what they put on its words, on those of the other and on special tokens."""
-    page = watch(viewport={"width": 1440, "height": 1200}).open(cat_file.as_uri() + "#l=1&h=1&q=4&k=12")
+    page.set_viewport_size({"width": 1440, "height": 1200})
+    go(page, "l=1&h=1&q=4&k=12")
     page.wait_for_selector(".blocks")
     weights = np.asarray(cat[1, 1].weights)
     groups = [
@@ -319,18 +313,13 @@ def test_where_the_weight_of_two_texts_goes(watch: Watch, cat: hs.Trace, cat_fil
         assert shown == pytest.approx(expected, abs=6e-3)
 
     patiently(page, same)
-    page = watch(viewport={"width": 1440, "height": 900}).open(cat_file.as_uri() + "#of=ab")
+    go(page, "of=ab")
     assert page.locator(".blocks").count() == 0
 
 
-def test_letters_shrink_so_that_a_page_of_text_is_seen(watch: Watch, tmp_path: Path, cat_file: Path) -> None:
-    size = "parseFloat(document.querySelector('.flow').style.fontSize)"
-    page = watch().open(cat_file.as_uri() + "#mode=text&l=1&h=1")
-    until(page, f"{size} === 28")
-    assert page.evaluate("getComputedStyle(document.querySelector('.sentence')).direction") == "ltr"
-    assert JOINER not in page.locator("#page").inner_text()
+def test_letters_shrink_so_that_a_page_of_text_is_seen(watch: Watch, tmp_path: Path) -> None:
     page = watch().open(long_trace(300, Mask()).to_html(tmp_path / "page.html").as_uri() + "#mode=text&q=4")
-    until(page, f"{size} < 20")
+    until(page, "parseFloat(document.querySelector('.flow').style.fontSize) < 20")
 
 
 JOINER = "\u200d"
@@ -384,19 +373,40 @@ SAID_IN_ORDER = """[...document.querySelectorAll("[title]")].map((one) => {
   return [one.title, text(letters), text([...letters].sort(([, a], [, b]) => a - b))];
 })"""
 """Each tooltip; its letters that are not Arabic, as written, and from left to right in its element's direction."""
+ORDER = """(node) => {
+  const range = document.createRange();
+  return Array.from(node.data, (_, at) => {
+    range.setStart(node, at);
+    range.setEnd(node, at + 1);
+    return range.getBoundingClientRect().left;
+  });
+}"""
+NUMBERS = f"""[...document.querySelectorAll(".ways [data-share], .ways .figure bdi")].flatMap((one) => {{
+  const walker = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walker.nextNode()) if (/^\\.\\d/.test(walker.currentNode.data)) found.push(({ORDER})(walker.currentNode));
+  return found;
+}})"""
+"""Where each letter of the numbers in Follow begins that begin with a point."""
 
 
-@pytest.mark.parametrize("state", ["", "words=1", "pane=follow", "mode=text"])
-def test_tooltips_of_an_arabic_text_are_read_from_left_to_right(watch: Watch, tmp_path: Path, state: str) -> None:
+def test_tooltips_of_an_arabic_text_are_read_from_left_to_right(watch: Watch, tmp_path: Path) -> None:
+    """As are its numbers: their point stands before their digits."""
     text = "القط جلس على السجادة"
     model = hs.open(small_bert(tmp_path, vocabulary=(*VOCABULARY[:-4], *text.split())))
     file = model.trace(text).to_html(tmp_path / "page.html", runs=False)
-    page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#q=1&{state}")
-    page.wait_for_selector("[data-share]" if "follow" in state else ".token, .word")
-    told = [one for one in page.evaluate(SAID_IN_ORDER) if any("\u0600" <= letter <= "\u06ff" for letter in one[0])]
-    assert len(told) >= len(text.split())
-    for title, letters, shown in told:
-        assert shown == letters, title
+    page = watch(viewport={"width": 1440, "height": 900}).open(f"{file.as_uri()}#q=1")
+    for state in ("", "words=1", "mode=text", "pane=follow"):
+        go(page, f"q=1&{state}")
+        page.wait_for_selector("[data-share]" if "follow" in state else ".token, .word")
+        told = [one for one in page.evaluate(SAID_IN_ORDER) if any("\u0600" <= sign <= "\u06ff" for sign in one[0])]
+        assert len(told) >= len(text.split())
+        for title, letters, shown in told:
+            assert shown == letters, title
+    until(page, "document.querySelector('.ways').dir === 'rtl'")
+    numbers = page.evaluate(NUMBERS)
+    assert len(numbers) >= 4
+    assert all(lefts == sorted(lefts) for lefts in numbers)
 
 
 def test_without_spaces_a_piece_is_named_and_not_a_clause(watch: Watch, tmp_path: Path) -> None:

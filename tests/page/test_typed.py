@@ -10,19 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from looking import (
-    HOSTILE,
-    Watch,
-    answered,
-    eventually,
-    go,
-    head_of,
-    lists,
-    number,
-    page_with,
-    patiently,
-    until,
-)
+from looking import HOSTILE, Watch, answered, eventually, go, head_of, lists, number, page_with, patiently, until
 from test_page_bytes import view_of
 from transformers import BertConfig, BertForMaskedLM
 
@@ -82,6 +70,7 @@ def write(page: Page, text: str, box: int = 0) -> None:
 
 
 def test_typed_text_has_numpys_weights(watch: Watch, file: Path) -> None:
+    """Bad input is said, markup is text; if asked, the address keeps a text, of which there is a line of Python."""
     watched = watch()
     page = watched.open(file.as_uri())
     write(page, "The tired dog sat down, and the cat ran.")
@@ -94,6 +83,35 @@ def test_typed_text_has_numpys_weights(watch: Watch, file: Path) -> None:
     lists(page, trace[2, 1].weights[3], 1e-3)
     assert [address for address in watched.asked if not address.startswith(("file:", "blob:", "data:"))] == []
     assert "tired" not in page.url
+    for text, why, better in (
+        ("", "Type some words", "dog"),
+        ("the " * 1000, "1,002 tokens, the model takes 256 at most", "cat"),
+        ("\u200b", "no tokens", "horse"),
+    ):
+        write(page, text)
+        until(page, f"document.querySelector('.top [role=alert]').textContent.includes({why!r})")
+        write(page, f"The {better}.")
+        until(page, f"document.querySelector('.columns').textContent.includes({better!r})")
+        until(page, "document.querySelector('.top [role=alert]').textContent === ''")
+    for text in (*HOSTILE, "👩‍👩‍👧 日本語 عربى", "x" * 300):
+        write(page, text)
+        page.wait_for_timeout(50)
+    write(page, "[UNK] 👍🏽 end")
+    until(page, "document.querySelector('.columns').textContent.includes('end')")
+    write(page, 'A "tired" dog.')
+    until(page, "document.querySelector('.columns').textContent.includes('tired')")
+    assert "tired" not in page.url
+    page.locator("[data-test=live-keep]").check()
+    until(page, "location.hash.includes('tired')")
+    again = page.url
+    silence(page, "0.1")
+    page.locator(".save summary").click()
+    made = 'trace = hs.open("-").trace("A \\"tired\\" dog.", ablate=[(0, 1)])'
+    eventually(page, lambda: made in page.locator(".save pre").inner_text(), made)
+    page.goto("about:blank")
+    page.goto(again)
+    page.wait_for_selector("html[data-painted]")
+    assert page.input_value("[data-test=live-text-0]") == 'A "tired" dog.'
 
 
 def test_every_layer_of_a_typed_text_is_seen(watch: Watch, tmp_path: Path) -> None:
@@ -131,7 +149,10 @@ HEADLINE = "(document.querySelector('.live .guess h1')?.textContent ?? '')"
 
 
 def test_it_opens_on_the_guess_and_the_head_that_turns_it(watch: Watch, file: Path) -> None:
-    """One grid, each picture with the guess without its head; from [MASK] looks the head whose silence costs most."""
+    """One grid, each picture with the guess without its head; from [MASK] looks the head whose silence costs most.
+
+    The guess comes and goes with the mask.
+    """
     page = watch(viewport={"width": 1440, "height": 900}).open(file.as_uri())
     eventually(page, lambda: head_of(page) == "Head 3.3", "the head that turns the guess")
     assert page.evaluate(HEADLINE) == "The model guesses her"
@@ -152,6 +173,13 @@ def test_it_opens_on_the_guess_and_the_head_that_turns_it(watch: Watch, file: Pa
     marks = [words.nth(n).get_attribute("class") or "" for n in range(len(row))]
     assert [n for n, mark in enumerate(marks) if "looking" in mark] == [4]
     assert [n for n, mark in enumerate(marks) if "seen" in mark] == [1 + int(row[1:-1].argmax())]
+    write(page, "The dog ran.")
+    until(page, f"{RIBBON} === 'Thedogran.' && {CHOSEN} !== 'guess' && {HEADLINE} === ''")
+    assert page.locator("[data-test=statistic] option[value=guess]").count() == 0
+    write(page, "The [MASK] ran.")
+    until(page, f"{RIBBON} === 'The[MASK]ran.' && {CHOSEN} === 'guess'")
+    (mask,) = model.fill("The [MASK] ran.")
+    assert page.evaluate(HEADLINE) == f"The model guesses {mask.tokens[0]}"
 
 
 LATE = """const { postMessage } = Worker.prototype;
@@ -175,19 +203,8 @@ def test_a_reader_who_looks_elsewhere_meanwhile_stays_there(watch: Watch, file: 
     assert head_of(page) == "Head 1.2"
 
 
-def test_the_guess_comes_and_goes_with_the_mask(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri())
-    eventually(page, lambda: head_of(page) == "Head 3.3", "the head that turns the guess")
-    write(page, "The dog ran.")
-    until(page, f"{RIBBON} === 'Thedogran.' && {CHOSEN} !== 'guess' && {HEADLINE} === ''")
-    assert page.locator("[data-test=statistic] option[value=guess]").count() == 0
-    write(page, "The [MASK] ran.")
-    until(page, f"{RIBBON} === 'The[MASK]ran.' && {CHOSEN} === 'guess'")
-    (mask,) = hs.open().fill("The [MASK] ran.")
-    assert page.evaluate(HEADLINE) == f"The model guesses {mask.tokens[0]}"
-
-
 def test_silenced_heads_change_the_guess(watch: Watch, file: Path) -> None:
+    """Causes work on what was typed."""
     page = watch().open(file.as_uri())
     turning = page.locator("[data-test=live-turns] button")
     turning.wait_for()
@@ -213,9 +230,20 @@ def test_silenced_heads_change_the_guess(watch: Watch, file: Path) -> None:
     write(page, "The [MASK] ran.")
     until(page, f"{RIBBON} === 'The[MASK]ran.' && {TURN} > {before}")
     assert "turns from" not in page.evaluate(guess)
+    page.locator("[data-test=live-all]").click()
+    write(page, GENDER)
+    until(page, f"{HEADLINE} === 'The model guesses her'")
+    page.locator("[data-test=pane-causes]").click()
+    page.locator("[data-test=run]").click()
+    page.wait_for_selector("[data-test=runs] [aria-pressed=true]")
+    expected = effects(model, GENDER)
+    shown = page.locator("[data-test=runs]").inner_text()
+    assert "her" in expected.target.label
+    assert GENDER[:20] in shown or "silenced" in page.locator(".causes").inner_text()
 
 
 def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
+    """One that can't be shown is said until it can."""
     page = watch().open(file.as_uri())
     page.locator("[data-test=live-compare]").click()
     page.wait_for_selector("[data-test=live-text-1]")
@@ -230,24 +258,14 @@ def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
     page.locator("[data-test=pane-compare]").click()
     page.locator("[data-test=live-compare]").click()
     until(page, "!document.querySelector('[data-test=live-text-1]')")
-
-
-def test_the_address_and_the_line_of_python(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri())
-    write(page, 'A "tired" dog.')
-    until(page, "document.querySelector('.columns').textContent.includes('tired')")
-    assert "tired" not in page.url
-    page.locator("[data-test=live-keep]").check()
-    until(page, "location.hash.includes('tired')")
-    again = page.url
-    silence(page, "0.1")
-    page.locator(".save summary").click()
-    made = 'trace = hs.open("-").trace("A \\"tired\\" dog.", ablate=[(0, 1)])'
-    eventually(page, lambda: made in page.locator(".save pre").inner_text(), made)
-    page.goto("about:blank")
-    page.goto(again)
-    page.wait_for_selector("html[data-painted]")
-    assert page.input_value("[data-test=live-text-0]") == 'A "tired" dog.'
+    page.locator("[data-test=live-compare]").click()
+    write(page, "the " * 300)
+    alert = "document.querySelector('.top [role=alert]').textContent"
+    until(page, f"{alert}.includes('takes 256 at most')")
+    write(page, "The cat ran.", 1)
+    until(page, f"({TABS})[1] === 'The cat ran.' && {alert}.includes('takes 256 at most')")
+    write(page, "The dog ran.")
+    until(page, f"({TABS})[0] === 'The dog ran.' && {alert} === ''")
 
 
 SLOW = """const { postMessage } = Worker.prototype;
@@ -318,54 +336,12 @@ def test_while_opening_is_slow_two_boxes_keep_their_pictures(slow: Page) -> None
     come_to_rest(slow)
 
 
-def test_a_sentence_that_can_t_be_shown_is_said_until_it_can(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri())
-    page.locator("[data-test=live-compare]").click()
-    write(page, "the " * 300)
-    alert = "document.querySelector('.top [role=alert]').textContent"
-    until(page, f"{alert}.includes('takes 256 at most')")
-    write(page, "The cat ran.", 1)
-    until(page, f"({TABS})[1] === 'The cat ran.' && {alert}.includes('takes 256 at most')")
-    write(page, "The dog ran.")
-    until(page, f"({TABS})[0] === 'The dog ran.' && {alert} === ''")
-
-
-def test_bad_input_is_said_and_markup_is_text(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri())
-    for text, why, better in (
-        ("", "Type some words", "dog"),
-        ("the " * 1000, "1,002 tokens, the model takes 256 at most", "cat"),
-        ("\u200b", "no tokens", "horse"),
-    ):
-        write(page, text)
-        until(page, f"document.querySelector('.top [role=alert]').textContent.includes({why!r})")
-        write(page, f"The {better}.")
-        until(page, f"document.querySelector('.columns').textContent.includes({better!r})")
-        until(page, "document.querySelector('.top [role=alert]').textContent === ''")
-    for text in (*HOSTILE, "👩‍👩‍👧 日本語 عربى", "x" * 300):
-        write(page, text)
-        page.wait_for_timeout(50)
-    write(page, "[UNK] 👍🏽 end")
-    until(page, "document.querySelector('.columns').textContent.includes('end')")
-
-
 def test_without_decompression_one_line(watch: Watch, file: Path) -> None:
     watched = watch(own=True)
     watched.page.add_init_script("delete window.DecompressionStream")
     watched.page.goto(file.as_uri())
     until(watched.page, "document.body.textContent.includes('DecompressionStream')")
     assert "Use Chrome 80" in watched.page.inner_text("body")
-
-
-def test_causes_work_on_what_was_typed(watch: Watch, file: Path) -> None:
-    page = watch().open(file.as_uri())
-    page.locator("[data-test=pane-causes]").click()
-    page.locator("[data-test=run]").click()
-    page.wait_for_selector("[data-test=runs] [aria-pressed=true]")
-    expected = effects(hs.open(), GENDER)
-    shown = page.locator("[data-test=runs]").inner_text()
-    assert "her" in expected.target.label
-    assert GENDER[:20] in shown or "silenced" in page.locator(".causes").inner_text()
 
 
 def test_effects_are_numpys(desk: Page) -> None:

@@ -63,6 +63,7 @@ def widget(cat: hs.Trace, in_jupyter: None) -> TraceWidget:
 
 
 def test_its_selection_is_checked_and_observed(widget: TraceWidget) -> None:
+    """It takes NumPy's integers and negative heads."""
     assert widget.selection[:2] == (0, 0)  # and the cell that a fresh page has pinned
     seen: list[Any] = []
     widget.observe(lambda change: seen.append(change.new), names="selection")
@@ -80,9 +81,6 @@ def test_its_selection_is_checked_and_observed(widget: TraceWidget) -> None:
         with pytest.raises(HeadscopeError):
             widget.selection = bad
     assert widget.selection == (0, 1, None, None)
-
-
-def test_its_selection_takes_numpy_s_integers_and_negative_heads(widget: TraceWidget) -> None:
     widget.selection = (-1, np.int32(-2), *np.unravel_index(13, (4, 4)))
     assert repr(widget.selection) == "(1, 0, 3, 1)"
 
@@ -529,7 +527,7 @@ def test_whatever_people_make_can_be_a_cells_last_line(bert: hs.Model) -> None:
                 assert 0 < len(shown) < 10_000 or isinstance(face, dict), f"{type(one).__name__}.{name}"
 
 
-def test_statistics_and_effects_are_tables(bert: hs.Model) -> None:
+def test_numbers_are_tables(bert: hs.Model) -> None:
     trace = bert.trace("The cat sat.")
     statistics = trace.statistics()
     table = cells(in_cell(statistics)["text/html"])
@@ -543,9 +541,6 @@ def test_statistics_and_effects_are_tables(bert: hs.Model) -> None:
     assert re.findall("<caption>(.*?)</caption>", text) == [escape(repr(effects))]
     assert np.array(cells(text)[1:], float)[:, 1:] == pytest.approx(effects.array, rel=1e-2)
     assert "text/html" not in in_cell(trace.statistics(per_query=True)["entropy"])
-
-
-def test_parameters_and_attributions_are_tables(bert: hs.Model) -> None:
     table = cells(in_cell(bert.parameters)["text/html"])
     assert [row[0] for row in table[1:]] == [row.name for row in bert.parameters]
     assert sum(int(row[3].replace(",", "")) for row in table[1:]) == bert.parameters.total

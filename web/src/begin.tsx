@@ -24,7 +24,6 @@ import { followNumbers } from "./heads/statistics";
 import { followSifted } from "./heads/sifted";
 import { followPaper } from "./drawing/paper";
 import { followRow, followSelection } from "./drawing/pictures";
-import { followSlots } from "./state/comparing";
 import { followSeveral } from "./heads/several";
 import { followInk } from "./text/ink";
 import { followOverlay } from "./drawing/overlay";
@@ -139,7 +138,6 @@ export function begin(withModel: Typing | null): void {
   followNotebook();
   followSelection();
   followSeveral();
-  followSlots();
   followRow();
   followInk();
   followOverlay();

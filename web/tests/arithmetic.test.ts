@@ -1,6 +1,6 @@
 // The page's arithmetic against arrays that Python wrote (make_fixture.py).
 import { describe, expect, test } from "vitest";
-import { size, tile, viewRows } from "../src/trace/cells";
+import { rowEntropy, size, tile, viewRows } from "../src/trace/cells";
 import { chain } from "../src/trace/chain";
 import type { HeadArrays } from "../src/trace/head";
 import { difference } from "../src/trace/difference";
@@ -80,6 +80,21 @@ test("a sink is one more place of a row, in a head's distances as in its entropy
     });
     expect(distance(sample(held.head(layer, 0)), sample(held.head(other, 1)))).toBeCloseTo(Math.sqrt(js.reduce((sum, x) => sum + x, 0) / js.length), 4);
   }
+});
+
+test("entropies of rows have the statistic as their mean, with a sink, too; without some keys they are of what is left", () => {
+  for (const layer of layers) {
+    const cells = wanted.weights[layer][1];
+    const rows = Array.from({ length: S }, (_, i) => cells.slice(i * S, (i + 1) * S)).filter((row) => row.some((x) => x > 0));
+    const padded = info.layers[layer].keys;
+    const told = rows.map((row) => rowEntropy(Float32Array.from(row), false));
+    if (!padded) expect(told.reduce((sum, nats) => sum + nats, 0) / rows.length, `layer ${layer}`).toBeCloseTo(wanted.statistics[layer].entropy[1], 5);
+    for (const row of rows) {
+      const left = row.slice(3).map((x, _, { length }) => x / (row.slice(-length).reduce((sum, y) => sum + y, 0) || 1));
+      expect(rowEntropy(Float32Array.from(row.slice(3)), true)).toBeCloseTo(-left.reduce((sum, x) => sum + (x > 0 ? x * Math.log(x) : 0), 0), 5);
+    }
+  }
+  expect(rowEntropy(new Float32Array(4), false)).toBe(0);
 });
 
 test("rows that see nothing count nowhere; where there are no others, there is no number", () => {

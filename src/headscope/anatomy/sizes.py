@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -205,7 +206,7 @@ def config_labels(config: Mapping[str, Any], where: str) -> int:
     """
     names = config.get("id2label")
     if names is not None:
-        if not isinstance(names, Mapping) or not all(str(index).isdecimal() for index in names):
+        if not isinstance(names, Mapping) or not all(re.fullmatch(r"\d{1,9}", str(index)) for index in names):
             problem = f"says id2label = {brief(names)}, expected a mapping from index to label"
             raise wrong_config(problem, where, 'write it as {"0": "negative", "1": "positive"}')
         return len(names)

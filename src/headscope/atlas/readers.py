@@ -13,7 +13,7 @@ import csv
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from headscope.atlas.documents import Document, Refused, checked, in_record, no_field, not_utf8
 from headscope.checkpoint.json_text import JsonError, parse_object
@@ -168,45 +168,13 @@ def _columns(
     number = 0
     try:
         for batch in batches():
-            for cell in _cells(batch.column(batch.schema.names.index(field))):
+            column = batch.column(batch.schema.names.index(field))
+            column.validate(full=True)  # otherwise pyarrow reads out of bounds on a damaged file
+            for cell in column:
                 number += 1
-                yield _cell(f"{name}#{number}", cell, share, max_document)
+                yield checked(f"{name}#{number}", cell.as_py(), share, max_document)
     except arrow_errors() as error:
         yield Refused(f"{name}#{number + 1}", "damaged", f"{first_line(error)}; the rest of the file is left out")
-
-
-def _cells(column: pyarrow.Array) -> Iterator[Any]:
-    """Yield the values of a column, texts as bytes, because nothing has checked yet that they are valid UTF-8.
-
-    Raises:
-        ArrowException: the column points outside its buffers.
-    """
-    import pyarrow
-
-    kinds = {pyarrow.string(): pyarrow.binary(), pyarrow.large_string(): pyarrow.large_binary()}
-    values = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
-    texts = values in kinds
-    if texts and values != column.type:
-        column = pyarrow.DictionaryArray.from_arrays(column.indices, column.dictionary.view(kinds[values]), safe=False)
-    elif texts:
-        column = column.view(kinds[values])
-    column.validate(full=True)  # otherwise pyarrow reads out of bounds on a damaged file
-    for cell in column:
-        value = cell.as_py()
-        yield _Text(value) if texts and value is not None else value
-
-
-class _Text(bytes):
-    """The bytes of a text, as distinct from a value of a column of bytes."""
-
-
-def _cell(name: str, value: Any, share: float, max_document: int) -> Document | Refused:
-    if isinstance(value, _Text):
-        try:
-            value = value.decode()
-        except UnicodeDecodeError as error:
-            return not_utf8(name, value, error, share)
-    return checked(name, value, share, max_document)
 
 
 def read_csv(path: Path, name: str, *, field: str, max_document: int) -> Iterator[Document | Refused]:

@@ -170,25 +170,3 @@ def softmax_blocks(
             spare = torch.empty_like(scores).view(-1)
         powers = torch.exp2(scores, out=spare[: scores.numel()].view(scores.shape))
         yield SoftmaxBlock(at, rows, keys, scores, powers, highest, sinks)
-
-
-def attend_in_blocks(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: Mask, terms: Terms
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Contexts and log-sum-exps from blocks of scores, in fp32 or wider, with any mask: O(keys) or O(window) memory."""
-    wide = torch.promote_types(q.dtype, torch.float32)
-    batch, heads, queries, _ = q.shape
-    kv_heads, keys, d_value = v.shape[1:]
-    shared = heads // kv_heads
-    context = torch.zeros(batch * heads, queries, d_value, dtype=wide, device=q.device)
-    lse = torch.full((batch * heads, queries), float("-inf"), dtype=wide, device=q.device)
-    values = v.to(wide).reshape(batch * kv_heads, keys, d_value)
-    for block in softmax_blocks(q.to(wide), k.to(wide), scale=scale, mask=mask, terms=terms):
-        at, rows, total = block.heads, block.rows, block.powers.sum(-1, keepdim=True)
-        if block.sinks is not None:
-            total = total + block.sinks.exp2()
-        looked = values[at.start // shared : at.stop // shared, block.keys]
-        mixed = block.powers.view(len(looked), -1, block.powers.shape[-1]) @ looked
-        context[at, rows] = mixed.view(*total.shape[:-1], d_value) / total.masked_fill(total == 0, 1)
-        lse[at, rows] = (block.highest * math.log(2) + total.log())[..., 0]
-    return context.view(batch, heads, queries, d_value).to(q.dtype), lse.view(batch, heads, queries)

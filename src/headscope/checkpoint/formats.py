@@ -5,12 +5,7 @@ from __future__ import annotations
 from headscope.checkpoint.raw_files import Source
 from headscope.errors import CheckpointError
 
-PREFERENCE = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
+PREFERENCE = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 """File names of a whole checkpoint; the first that exists is opened."""
 
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")

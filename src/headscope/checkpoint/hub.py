@@ -33,6 +33,7 @@ class Repository:
 
     Attributes:
         where: its id and its commit, joined by an @.
+        unreachable: the error of the request that failed, if the commit is the cache's.
     """
 
     def __init__(self, identity: str, revision: str | None) -> None:
@@ -44,16 +45,16 @@ class Repository:
         self.identity = identity
         self._sources: dict[str, Source | None] = {}
         self._paths: dict[str, Path | None] = {}
-        self._unreachable: NotFoundError | None = None
+        self.unreachable: NotFoundError | None = None
         try:
             commit = self._ask_commit(revision)
         except failures() as error:
-            explained, final = explain(error, identity, revision, opening=True)
-            names = () if final else ("config.json", *PREFERENCE)
+            explained = explain(error, identity, revision, opening=True)
+            names = () if is_final(error) else ("config.json", *PREFERENCE)
             cached = next((path for name in names if (path := self._cached(name, revision)) is not None), None)
             if cached is None:
                 raise explained from None  # the chain is the client's own, and the message has its reason
-            commit, self._unreachable = cached.parent.name, explained
+            commit, self.unreachable = cached.parent.name, explained
         self.commit = commit
         self.where = f"{identity}@{commit}"
 
@@ -73,8 +74,8 @@ class Repository:
     def names(self) -> list[str]:
         from huggingface_hub import HfApi
 
-        if self._unreachable is not None:
-            raise self._unreachable
+        if self.unreachable is not None:
+            raise self.unreachable
         with self._explained():
             return sorted(HfApi(**IDENTITY).list_repo_files(self.identity, revision=self.commit))
 
@@ -84,9 +85,9 @@ class Repository:
     def fetch(self, name: str) -> Source:
         path = self._download(check_name(name))
         if path is None:
-            raise self._unreachable or NotFoundError(f"there is no {name}", where=self.where, advice="check the name")
-        self._sources[name] = LocalFile(path, name)
-        return LocalFile(path, name)
+            raise self.unreachable or NotFoundError(f"there is no {name}", where=self.where, advice="check the name")
+        self._sources[name] = source = LocalFile(path, name)
+        return source
 
     def _ask_commit(self, revision: str | None) -> str:
         from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
@@ -118,7 +119,7 @@ class Repository:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError
 
-        if self._unreachable is not None:
+        if self.unreachable is not None:
             return None
         with self._explained():
             try:
@@ -131,7 +132,7 @@ class Repository:
     def _remote(self, name: str) -> Source | None:
         from huggingface_hub.errors import EntryNotFoundError
 
-        if self._unreachable is not None:
+        if self.unreachable is not None:
             return None
         with self._explained():
             try:
@@ -178,7 +179,7 @@ class Repository:
         except failures() as error:
             if keep and isinstance(error, EntryNotFoundError):
                 raise
-            raise explain(error, self.identity, self.commit)[0] from None
+            raise explain(error, self.identity, self.commit) from None
 
 
 class RemoteFile:
@@ -277,19 +278,21 @@ def failures() -> tuple[type[Exception], ...]:
     return client.HTTPError, client.InvalidURL, OSError, ValueError
 
 
-def explain(
-    error: Exception, identity: str, revision: str | None, *, opening: bool = False
-) -> tuple[NotFoundError, bool]:
-    """Explain an exception that a request raised.
+def is_final(error: Exception) -> bool:
+    """Return True for a request's exception after which a cached copy would be no substitute."""
+    from huggingface_hub.errors import HFValidationError, RevisionNotFoundError
+
+    return isinstance(error, (HFValidationError, RevisionNotFoundError)) or is_full(error)
+
+
+def explain(error: Exception, identity: str, revision: str | None, *, opening: bool = False) -> NotFoundError:
+    """Return headscope's error for an exception that a request raised.
 
     Args:
         error: the exception.
         identity: the repository's id.
         revision: its revision or commit.
         opening: True if the name may have been meant as a path, which was looked for first.
-
-    Returns:
-        headscope's error; and True if it is final, so that a cached copy would be no substitute.
     """
     from huggingface_hub import constants
     from huggingface_hub.errors import (
@@ -304,11 +307,10 @@ def explain(
     where = identity if revision is None else f"{identity}@{revision}"
     no_path = f"there is no file or folder {identity} here, and " if opening else ""
     by_hand = "download the model on a machine with a network, and pass its folder"
-    final = False
     if isinstance(error, HFValidationError):
-        found, where, advice, final = "this is not a hub id", identity, "a hub id is owner/name", True
+        found, where, advice = "this is not a hub id", identity, "a hub id is owner/name"
     elif isinstance(error, RevisionNotFoundError):
-        found, where, final = f"the model has no revision {revision}", identity, True
+        found, where = f"the model has no revision {revision}", identity
         advice = "pass a branch, tag or commit of the model, or leave the revision out"
     elif isinstance(error, GatedRepoError):
         found = "the model is gated: its owners control access"
@@ -328,10 +330,10 @@ def explain(
         log_in = "log in (`hf auth login`, or HF_TOKEN) with a token that has access to this model"
         advice = log_in if status in (401, 403) else f"try again later, or {by_hand}"
     elif is_full(error):
-        found, where, final = "the disk of the hub's cache is full", constants.HF_HUB_CACHE, True
+        found, where = "the disk of the hub's cache is full", constants.HF_HUB_CACHE
         advice = "free some space, or set HF_HOME to a folder on another disk"
     else:
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         found, where = f"{no_path}the hub can't be reached ({reason})", f"{where} on {constants.ENDPOINT}"
         advice = f"check the network and HF_ENDPOINT, or {by_hand}"
-    return NotFoundError(found, where=where, advice=advice), final
+    return NotFoundError(found, where=where, advice=advice)

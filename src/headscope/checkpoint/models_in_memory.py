@@ -118,10 +118,7 @@ def _without_bars() -> Iterator[None]:
     """
     from transformers.utils import logging
 
-    bars = getattr(logging, "_tqdm_active", None)
-    if bars is None:
-        yield
-        return
+    bars = getattr(logging, "_tqdm_active", True)
     logging._tqdm_active = False
     try:
         yield
@@ -179,7 +176,7 @@ def _save(held: Any, kind: str, tokenizer: Any, folder: Path) -> None:
         UnsupportedError: a tensor is on the meta device, and nothing keeps its numbers.
     """
     if kind == "sentence-transformers":
-        held.save(str(folder))
+        held.save(str(folder), create_model_card=False)  # a card asks the hub about the model that this one came from
         return
     state = held.state_dict()
     state = {unwrapped(name): with_numbers(held, name, "open") if x.is_meta else x for name, x in state.items()}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.entry import TensorEntry
+from headscope.checkpoint.entry import TensorEntry, read_tensor
 from headscope.checkpoint.formats import PACKED_SUFFIXES, PICKLE_SUFFIXES, foreign_kind
 from headscope.checkpoint.json_text import JsonError, read_object, shown
 from headscope.checkpoint.raw_files import FileTree, Source, is_plain
@@ -22,21 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The combined headers of a checkpoint's weight files.
-
-    Attributes:
-        format: "safetensors" or "pickle".
-        sources: the weight files by name.
-        tensors: every tensor by name, in file order.
-        shared: name of a tensor -> the earlier name of exactly the same bytes.
-    """
-
-    format: str
-    sources: dict[str, Source]
-    tensors: dict[str, TensorEntry]
-    shared: dict[str, str]
+Weights = tuple[dict[str, Source], dict[str, TensorEntry]]
+"""Weight files by name; and every tensor of their headers by name, in file order."""
 
 
 def read_weights(place: FileTree, name: str) -> Weights:
@@ -53,12 +39,11 @@ def read_weights(place: FileTree, name: str) -> Weights:
         if source is None:
             raise NotFoundError(f"there is no {name}", where=place.where, advice="check the name")
         sources, tensors = {name: source}, read_header(source)
-    kinds = {"safetensors" if file.endswith(".safetensors") else "pickle" for file in sources}
-    if len(kinds) > 1:
+    if len({file.endswith(".safetensors") for file in sources}) > 1:
         raise CheckpointError(
             "its shards have different formats", where=f"{place.where}/{name}", advice="save the checkpoint again"
         )
-    return Weights(kinds.pop(), sources, tensors, find_shared(tensors))
+    return sources, tensors
 
 
 def read_header(source: Source) -> dict[str, TensorEntry]:
@@ -93,7 +78,7 @@ def find_shared(tensors: dict[str, TensorEntry]) -> dict[str, str]:
     return shared
 
 
-def _read_shards(place: FileTree, index_name: str) -> tuple[dict[str, Source], dict[str, TensorEntry]]:
+def _read_shards(place: FileTree, index_name: str) -> Weights:
     where = f"{place.where}/{index_name}"
     weight_map = _read_index(place, index_name, where)
     sources: dict[str, Source] = {}
@@ -104,6 +89,8 @@ def _read_shards(place: FileTree, index_name: str) -> tuple[dict[str, Source], d
 
     for file in dict.fromkeys(weight_map.values()):
         source = place.source(file)
+        if source is None and place.unreachable is not None:
+            raise place.unreachable
         if source is None:
             count = sum(named == file for named in weight_map.values())
             raise contradiction(
@@ -187,11 +174,12 @@ class Checkpoint:
         self.name = name
         self.origin = origin
         self.where = place.where
+        self._sources, self._tensors = weights
+        self._shared = find_shared(self._tensors)
         self.held = ""
         self.has_config = config is not None
         self._config = dict(config or {})
         self._place = place
-        self._weights = weights
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Checkpoint:
         """Return the object itself: a checkpoint of a model in memory deletes its folder when it is deleted."""
@@ -208,27 +196,27 @@ class Checkpoint:
     @property
     def format(self) -> str:
         """ "safetensors" or "pickle"."""
-        return self._weights.format
+        return "safetensors" if self.files[0].endswith(".safetensors") else "pickle"
 
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the weight files."""
-        return tuple(self._weights.sources)
+        return tuple(self._sources)
 
     @property
     def tensors(self) -> Mapping[str, TensorEntry]:
         """Every tensor of the header by name, in file order."""
-        return MappingProxyType(self._weights.tensors)
+        return MappingProxyType(self._tensors)
 
     @property
     def shared(self) -> Mapping[str, str]:
         """Name of a tensor -> the earlier name of exactly the same bytes (tied weights of a pickle)."""
-        return MappingProxyType(self._weights.shared)
+        return MappingProxyType(self._shared)
 
     @property
     def local(self) -> bool:
         """True if all weight files are on this machine; otherwise each read is a range request."""
-        return not any(source.remote for source in self._weights.sources.values())
+        return not any(source.remote for source in self._sources.values())
 
     def read(
         self, name: str, rows: slice | None = None, columns: slice | None = None
@@ -242,19 +230,17 @@ class Checkpoint:
             InputError: no such tensor, or a slice beyond its shape.
             UnsupportedError: a dtype that NumPy can't represent exactly.
         """
-        from headscope.checkpoint.entry import read_tensor
-
-        entry = self._weights.tensors.get(name)
+        entry = self._tensors.get(name)
         if entry is None:
             from difflib import get_close_matches
 
-            close = get_close_matches(name, self._weights.tensors, 1)
+            close = get_close_matches(name, self._tensors, 1)
             raise InputError(
                 f"there is no tensor {shown(name)}",
                 where=self.where,
                 advice=f"did you mean {close[0]}?" if close else "`headscope shapes` lists them all",
             )
-        return read_tensor(self._weights.sources[entry.file], entry, rows, columns)
+        return read_tensor(self._sources[entry.file], entry, rows, columns)
 
     def file(self, filename: str) -> Path | None:
         """Return the local path of a file beside the weights (for the hub, in its cache), or None if there is none."""
@@ -269,13 +255,13 @@ class Checkpoint:
             return
         sources = {file: self._place.fetch(file) for file in self.files}
         tensors = {name: entry for source in sources.values() for name, entry in read_header(source).items()}
-        if tensors != self._weights.tensors:
+        if tensors != self._tensors:
             raise CheckpointError(
                 "the header of the downloaded files differs from the one read before",
                 where=self.where,
                 advice="open the checkpoint again",
             )
-        self._weights = Weights(self.format, sources, tensors, find_shared(tensors))
+        self._sources = sources
 
     def fingerprint(self) -> str:
         """Return the SHA-256, in hex, of the config and of every tensor's name, dtype and shape; reads no weights."""

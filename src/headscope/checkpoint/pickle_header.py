@@ -8,8 +8,10 @@ symbolically. Of a zip archive the directory is read, for the positions of its u
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
+from operator import attrgetter
+from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 from zlib import crc32
 
@@ -30,29 +32,23 @@ ENCRYPTED, DESCRIPTOR_FOLLOWS, UTF8 = 0x1, 0x8, 0x800
 RESAVE = "load it with torch and save it as model.safetensors"
 
 
-@dataclass(frozen=True, slots=True)
-class ZipEntry:
+class ZipEntry(NamedTuple):
     """One entry of the directory.
 
     Attributes:
-        name: its path in the archive.
-        raw: that path as the archive has it.
-        size: its length in bytes.
-        crc: the CRC-32 of its bytes.
-        flags: the format's general purpose bits.
-        header: the byte at which its local header begins.
+        info: as `zipfile` reads it; its header_offset is the byte at which its local header begins.
         following: the byte at which the next entry, or the directory, begins.
-        packed: "compressed" or "encrypted"; None if its bytes are stored unchanged.
+        start: the byte at which its data begins; None if it can't be computed: see `data_start`.
     """
 
-    name: str
-    raw: bytes
-    size: int
-    crc: int
-    flags: int
-    header: int
+    info: ZipInfo
     following: int
-    packed: str | None
+    start: int | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """Its path as the archive has it."""
+        return self.info.orig_filename.encode("utf-8" if self.info.flag_bits & UTF8 else "cp437")
 
 
 def read_zip_directory(source: Source) -> dict[str, ZipEntry]:
@@ -67,7 +63,7 @@ def read_zip_directory(source: Source) -> dict[str, ZipEntry]:
         data = source.read(start, source.size)
         try:
             with ZipFile(BytesIO(data)) as archive:
-                infos = sorted(archive.infolist(), key=_position)
+                infos = sorted(archive.infolist(), key=attrgetter("header_offset"))
             break
         except (BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
             if END not in data or size == min(source.size, DIRECTORY_LIMIT):
@@ -81,52 +77,55 @@ def data_start(source: Source, entry: ZipEntry) -> int:
 
     On disk, it is read from the entry's local header. Over the network, it is computed, to save a request for each
     entry: torch writes entries without gaps and aligns their data to 64 bytes, so the data ends at the next entry,
-    minus a descriptor, and at most one possible length of the descriptor leaves the data aligned. If none does, the
-    local header is read.
+    minus a descriptor, and at most one possible length of the descriptor leaves the data aligned. If for some entry of
+    the archive none does, another program wrote it, and local headers are read.
 
     Raises:
         CheckpointError: the entry is compressed or encrypted, its local header is missing, or its data is not between
             that header and the next entry.
     """
-    if entry.packed is not None:
-        found = f"the entry {shown(entry.name)} is {entry.packed}; torch.save stores its entries unchanged"
+    info, raw, name = entry.info, entry.raw, shown(entry.info.filename)
+    if info.flag_bits & ENCRYPTED or info.compress_type or info.compress_size != info.file_size:
+        packed = "encrypted" if info.flag_bits & ENCRYPTED else "compressed"
+        found = f"the entry {name} is {packed}; torch.save stores its entries unchanged"
         raise damaged(source, found, "load it with torch and save it again, preferably as model.safetensors")
-    if source.remote:
-        descriptors = DESCRIPTOR_BYTES if entry.flags & DESCRIPTOR_FOLLOWS else (0,)
-        for descriptor in descriptors:
-            start = entry.following - descriptor - entry.size
-            if start % TORCH_ALIGNMENT == 0 and start >= entry.header + 30 + len(entry.raw):
-                return start
-    header = source.read(entry.header, min(entry.header + 30 + len(entry.raw), source.size))
-    if header[:4] != LOCAL or header[30:] != entry.raw:
-        raise _fault(
-            source, f"the directory places entry {shown(entry.name)} at byte {entry.header}, but it is not there"
-        )
+    if source.remote and entry.start is not None:
+        return entry.start
+    named = info.header_offset + 30 + len(raw)
+    header = source.read(info.header_offset, min(named, source.size))
+    if header[:4] != LOCAL or header[30:] != raw:
+        raise _fault(source, f"the directory places entry {name} at byte {info.header_offset}, but it is not there")
     name_length, extra_length = struct.unpack_from("<HH", header, 26)
-    start = entry.header + 30 + int(name_length) + int(extra_length)
-    if name_length != len(entry.raw) or start + entry.size > entry.following:
-        raise _fault(source, f"the entry {shown(entry.name)} reaches into the one after it")
+    start = named + int(extra_length)
+    if name_length != len(raw) or start + info.file_size > entry.following:
+        raise _fault(source, f"the entry {name} reaches into the one after it")
     return start
-
-
-def _position(info: ZipInfo) -> int:
-    return info.header_offset
 
 
 def _entries(source: Source, start: int, infos: list[ZipInfo], directory: int) -> dict[str, ZipEntry]:
     """The entries of an archive whose end, from byte `start` on, `zipfile` has read as a file of its own."""
     entries: dict[str, ZipEntry] = {}
-    for info, following in zip(infos, [*(start + _position(info) for info in infos[1:]), directory], strict=False):
-        raw = info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
-        name, size, header = info.filename, info.file_size, start + _position(info)
-        if header < 0 or header + 30 + len(raw) + info.compress_size > directory:
-            raise _fault(source, f"the entry {shown(name)} of {size} bytes doesn't fit before the directory")
-        if name in entries:
-            raise _fault(source, f"the name {shown(name)} occurs twice in the zip archive")
-        compressed = "compressed" if info.compress_type or info.compress_size != size else None
-        packed = "encrypted" if info.flag_bits & ENCRYPTED else compressed
-        entries[name] = ZipEntry(name, raw, size, info.CRC, info.flag_bits, header, following, packed)
-    return entries
+    for info in infos:
+        info.header_offset += start
+    for info, following in zip(infos, [*(info.header_offset for info in infos[1:]), directory], strict=False):
+        entry, name = ZipEntry(info, following), shown(info.filename)
+        if info.header_offset < 0 or info.header_offset + 30 + len(entry.raw) + info.compress_size > directory:
+            raise _fault(source, f"the entry {name} of {info.file_size} bytes doesn't fit before the directory")
+        if info.filename in entries:
+            raise _fault(source, f"the name {name} occurs twice in the zip archive")
+        entries[info.filename] = entry
+    starts = {name: _aligned_start(entry) for name, entry in entries.items()}
+    if None in starts.values():
+        return entries
+    return {name: entry._replace(start=starts[name]) for name, entry in entries.items()}
+
+
+def _aligned_start(entry: ZipEntry) -> int | None:
+    """The byte at which an entry's data begins if torch wrote it; None if it didn't."""
+    named = entry.info.header_offset + 30 + len(entry.raw)
+    descriptors = DESCRIPTOR_BYTES if entry.info.flag_bits & DESCRIPTOR_FOLLOWS else (0,)
+    starts = (entry.following - descriptor - entry.info.file_size for descriptor in descriptors)
+    return next((start for start in starts if start % TORCH_ALIGNMENT == 0 and start >= named), None)
 
 
 def _fault(source: Source, problem: str) -> CheckpointError:
@@ -154,7 +153,7 @@ def read_pickle_header(source: Source) -> dict[str, TensorEntry]:
         UnsupportedError: it is not a state dict, or it is big-endian.
     """
     start = source.read(0, min(source.size, 9))
-    if start.startswith(b"PK\3\4"):
+    if start.startswith(LOCAL):
         return _read_zip(source)
     if start.startswith(PICKLE_START) and not of_safetensors(start):
         return _read_legacy(source)
@@ -173,12 +172,12 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
         raise _unsupported(source, "this is a TorchScript program, not a state dict", advice)
 
     def content(name: str, limit: int) -> bytes:
-        entry = entries[root + name]
-        if entry.size > limit:
-            raise damaged(source, f"{name} has {entry.size} bytes, the limit is {limit}", RESAVE)
-        start = data_start(source, entry)
-        data = source.read(start, start + entry.size)
-        if crc32(data) != entry.crc:
+        info = entries[root + name].info
+        if info.file_size > limit:
+            raise damaged(source, f"{name} has {info.file_size} bytes, the limit is {limit}", RESAVE)
+        start = data_start(source, entries[root + name])
+        data = source.read(start, start + info.file_size)
+        if crc32(data) != info.CRC:
             raise damaged(source, f"the checksum of {name} does not match")
         return data
 
@@ -186,17 +185,15 @@ def _read_zip(source: Source) -> dict[str, TensorEntry]:
         raise _unsupported(source, f"its byte order is {order!r}, headscope reads only little")
     state, _ = read_pickle(content("data.pkl", PICKLE_LIMIT), 0, source.where)
     _storages(state, source)
-    starts: dict[str, int] = {}
 
+    @cache
     def begin(storage: Storage) -> int:
-        if storage.key not in starts:
-            entry = entries.get(f"{root}data/{storage.key}")
-            size = storage.count * DTYPES[storage.dtype].bits // 8
-            if entry is None or entry.size != size:
-                problem = "is missing" if entry is None else f"has {entry.size} bytes, expected {size}"
-                raise damaged(source, f"the data of storage {shown(storage.key)} {problem}")
-            starts[storage.key] = data_start(source, entry)
-        return starts[storage.key]
+        entry = entries.get(f"{root}data/{storage.key}")
+        size = storage.count * DTYPES[storage.dtype].bits // 8
+        if entry is None or entry.info.file_size != size:
+            problem = "is missing" if entry is None else f"has {entry.info.file_size} bytes, expected {size}"
+            raise damaged(source, f"the data of storage {shown(storage.key)} {problem}")
+        return data_start(source, entry)
 
     return {
         name: _entry(name, tensor, begin(tensor.storage), source) for name, tensor in _tensors(state, source).items()

@@ -14,26 +14,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeGuard
 
-from headscope.checkpoint.entry import DTYPES, LARGEST
+from headscope.checkpoint.entry import DTYPES, natural
 from headscope.checkpoint.json_text import shown
 from headscope.errors import CheckpointError, UnsafeError
 
 STORAGES = {f"{dtype.storage}Storage": name for name, dtype in DTYPES.items() if dtype.storage}
 NAMES = {f"torch.{dtype.torch}": name for name, dtype in DTYPES.items() if dtype.torch}
 """Torch's classes of storages, and its dtypes -> safetensors' name of the dtype."""
-
-FUNCTIONS = {
-    "collections.OrderedDict",
-    "torch._utils._rebuild_tensor",
-    "torch._utils._rebuild_tensor_v2",
-    "torch._utils._rebuild_tensor_v3",
-    "torch._utils._rebuild_parameter",
-    "torch.Size",
-    "torch.device",
-}
-"""The functions and classes that a state dict's pickle calls."""
 
 MOST_AXES = 64
 """Maximum number of axes of a tensor in torch."""
@@ -126,27 +116,6 @@ def describe_storage(value: object) -> Storage:
     return Storage(key, kind.dtype, count)
 
 
-def describe_call(name: str, arguments: tuple[object, ...]) -> object:
-    """Return the result of calling one of `FUNCTIONS`: a dict, a tuple, a tensor's description, or None for a device.
-
-    Raises:
-        MalformedError: the arguments don't occur in a state dict.
-    """
-    if name == "collections.OrderedDict":
-        return _ordered_dict(arguments)
-    if name == "torch._utils._rebuild_parameter":
-        if not arguments or not isinstance(arguments[0], PickledTensor):
-            raise MalformedError("a parameter without its tensor")
-        return arguments[0]
-    if name == "torch.Size":
-        if len(arguments) != 1 or not isinstance(arguments[0], list | tuple):
-            raise MalformedError("a torch.Size of something other than a list")
-        return tuple(arguments[0])
-    if name == "torch.device":
-        return None
-    return _tensor(name, arguments)
-
-
 def set_item(target: dict[object, object], key: object, value: object) -> None:
     """Set target[key] = value for a new key.
 
@@ -172,7 +141,19 @@ def _ordered_dict(arguments: tuple[object, ...]) -> dict[object, object]:
     return ordered
 
 
-def _tensor(name: str, arguments: tuple[object, ...]) -> PickledTensor:
+def _parameter(arguments: tuple[object, ...]) -> PickledTensor:
+    if not arguments or not isinstance(arguments[0], PickledTensor):
+        raise MalformedError("a parameter without its tensor")
+    return arguments[0]
+
+
+def _size(arguments: tuple[object, ...]) -> tuple[object, ...]:
+    if len(arguments) != 1 or not isinstance(arguments[0], list | tuple):
+        raise MalformedError("a torch.Size of something other than a list")
+    return tuple(arguments[0])
+
+
+def _tensor(arguments: tuple[object, ...], *, has_dtype: bool = False) -> PickledTensor:
     if len(arguments) < 4:
         raise MalformedError("a tensor without storage, offset, shape and strides")
     storage, offset, shape, strides = arguments[:4]
@@ -183,7 +164,7 @@ def _tensor(name: str, arguments: tuple[object, ...]) -> PickledTensor:
     if len(shape) > MOST_AXES:
         raise MalformedError(f"a tensor of {len(shape)} axes")
     dtype, flags = storage.dtype, arguments[6:7]
-    if name.endswith("_v3"):
+    if has_dtype:
         if len(arguments) < 7 or not isinstance(arguments[6], Dtype):
             raise MalformedError("a tensor without its dtype")
         dtype, flags = arguments[6].name, arguments[7:8]
@@ -192,14 +173,23 @@ def _tensor(name: str, arguments: tuple[object, ...]) -> PickledTensor:
     return PickledTensor(storage, dtype, offset, shape, strides)
 
 
-def natural(value: object) -> TypeGuard[int]:
-    """Return True for an integer from 0 to `LARGEST`."""
-    return type(value) is int and 0 <= value <= LARGEST
-
-
 def _naturals(value: object) -> TypeGuard[tuple[int, ...]]:
-    return isinstance(value, tuple) and all(natural(item) for item in value)
+    return isinstance(value, tuple) and all(map(natural, value))
 
+
+FUNCTIONS: dict[str, Callable[[tuple[object, ...]], object]] = {
+    "collections.OrderedDict": _ordered_dict,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor_v3": partial(_tensor, has_dtype=True),
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch.Size": _size,
+    "torch.device": lambda arguments: None,
+}
+"""The functions and classes that a state dict's pickle calls -> what stands for their result.
+
+Each raises MalformedError for arguments that don't occur in a state dict.
+"""
 
 INTEGER_BYTES = 16
 
@@ -347,17 +337,11 @@ class _Machine:
         self.stack.append({})
         self.set_items(items)
 
-    def look_up(self, module: object, name: object) -> None:
-        self.stack.append(look_up(module, name))
-
-    def persistent(self) -> None:
-        self.stack.append(describe_storage(self.pop()))
-
     def reduce(self) -> None:
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, Function) or not isinstance(arguments, tuple):
             raise ForbiddenError(f"calls a {type(function).__name__}")
-        self.stack.append(describe_call(function.name, arguments))
+        self.stack.append(FUNCTIONS[function.name](arguments))
 
     def build(self) -> None:
         """Ignore an object's state: attributes of an OrderedDict (torch's _metadata), which no tensor depends on."""
@@ -427,10 +411,10 @@ HANDLERS: dict[int, Callable[[_Machine], object]] = {
     0x94: lambda m: m.put(len(m.memo)),
     ord("h"): lambda m: m.get(m.number(1)),
     ord("j"): lambda m: m.get(m.number(4)),
-    ord("c"): lambda m: m.look_up(m.line(), m.line()),
-    0x93: lambda m: m.look_up(*m.several(2)),
+    ord("c"): _push(lambda m: look_up(m.line(), m.line())),
+    0x93: _push(lambda m: look_up(*m.several(2))),
     ord("R"): _Machine.reduce,
     ord("b"): _Machine.build,
-    ord("Q"): _Machine.persistent,
+    ord("Q"): _push(lambda m: describe_storage(m.pop())),
 }
 """Code of each opcode -> its handler (pickle protocols 2 to 5)."""

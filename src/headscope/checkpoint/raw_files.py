@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from headscope.errors import CheckpointError, InputError
+from headscope.errors import CheckpointError, InputError, NotFoundError
 
 MOST_FOLDERS = 200
 
@@ -243,9 +243,11 @@ class FileTree(Protocol):
 
     Attributes:
         where: its name in messages.
+        unreachable: the error for files that are not on this machine, if the hub can't be asked for them.
     """
 
     where: str
+    unreachable: NotFoundError | None
 
     def source(self, name: str) -> Source | None:
         """Return a weight file, to be read by span; None if there is none of that name."""
@@ -265,6 +267,8 @@ class FileTree(Protocol):
 
 class Folder:
     """A `FileTree` on disk."""
+
+    unreachable: NotFoundError | None = None
 
     def __init__(self, path: Path) -> None:
         self.folder = path

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from headscope.checkpoint.formats import CONVERT, PACKED_SUFFIXES, PICKLE_SUFFIXES, PREFERENCE, foreign_kind
-from headscope.checkpoint.json_text import JsonError, few, read_object, shown
+from headscope.checkpoint.json_text import JsonError, brief, few, read_object, shown
 from headscope.checkpoint.raw_files import FileTree, Folder
 from headscope.errors import HeadscopeError, InputError, NotFoundError, UnsupportedError
 
@@ -60,7 +60,7 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Location:
     text = os.fspath(name) if isinstance(name, (str, bytes, os.PathLike)) else name
     if not isinstance(text, str) or not text.strip() or "\0" in text or not text.isprintable():
         raise InputError(
-            f"{text!r} can't be the name of a checkpoint",
+            f"{brief(text)} can't be the name of a checkpoint",
             where="the model's name",
             advice='pass a hub id, a folder, a file, or "-"',
         )
@@ -71,13 +71,11 @@ def resolve(name: str | os.PathLike[str], revision: str | None) -> Location:
             raise NotFoundError(f"there is no {text}", where=str(path.absolute().parent), advice=_path_advice(path))
         if not HUB_ID.fullmatch(text) or ".." in text or "--" in text:
             raise NotFoundError(
-                f"{text!r} is neither an existing path nor a hub id",
-                where="the model's name",
-                advice=_id_advice(text),
+                f"{text!r} is neither an existing path nor a hub id", where="the model's name", advice=_id_advice(text)
             )
         from headscope.checkpoint.hub import Repository
 
-        return "hub", Repository(text, revision), None
+        return "hub", Repository(text, None if revision is None else str(revision)), None
     if revision is not None:
         raise InputError(
             f"revision {revision} was given, but {text} is on this machine",
@@ -114,9 +112,7 @@ def _on_disk(text: str) -> Location | None:
         raise NotFoundError(f"{text} can't be accessed: {error}", where=text, advice="check the path") from error
     if path.name == "config.json":
         raise InputError(
-            "config.json contains no weights",
-            where=str(path.absolute()),
-            advice=f"pass its folder: {path.parent}",
+            "config.json contains no weights", where=str(path.absolute()), advice=f"pass its folder: {path.parent}"
         )
     # Links are not resolved: in the hub's cache the file is a link to a blob, and config.json is beside the link.
     return "file", Folder(path.absolute().parent), path.name
@@ -197,9 +193,7 @@ def _several(place: FileTree, weights: list[str]) -> HeadscopeError:
     if all(SHARD.search(name) for name in weights):
         advice = "download the index.json of these shards and put it beside them"
     return NotFoundError(
-        f"{len(weights)} weight files but no index: {few(weights, MOST_NAMES)}",
-        where=place.where,
-        advice=advice,
+        f"{len(weights)} weight files but no index: {few(weights, MOST_NAMES)}", where=place.where, advice=advice
     )
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headscope.checkpoint.entry import DTYPES, LARGEST, TensorEntry, element_count
+from headscope.checkpoint.entry import DTYPES, TensorEntry, element_count, natural
 from headscope.checkpoint.formats import LONGEST_HEADER, TRACE_FORMAT, check_first_bytes, damaged
 from headscope.checkpoint.json_text import JsonError, kind_of, parse_object, shown
 from headscope.checkpoint.raw_files import Source
@@ -138,4 +138,4 @@ def _entry(name: str, value: Any, begin: int, source: Source) -> TensorEntry:
 
 
 def _naturals(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) is int and 0 <= item <= LARGEST for item in value)
+    return isinstance(value, list) and all(map(natural, value))

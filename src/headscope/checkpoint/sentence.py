@@ -61,15 +61,15 @@ def read_rule(checkpoint: Checkpoint) -> Pooling:
     Raises:
         CheckpointError: a file can't be read or contains invalid values.
     """
-    settings = _json_object(checkpoint, "sentence_bert_config.json") or {}
-    tokenizer = _json_object(checkpoint, "tokenizer_config.json") or {}
+    settings = _read(checkpoint, "sentence_bert_config.json")
+    tokenizer = _read(checkpoint, "tokenizer_config.json")
     limits = (settings.get("max_seq_length"), tokenizer.get("model_max_length"), tokenizer.get("max_len"))
     limit = next((one for one in map(_length, limits) if one is not None), None)
     lowercase = settings.get("do_lower_case") is True
     modules = modules_of(checkpoint)
     if modules is None:
         return Pooling(max_length=limit, lowercase=lowercase)
-    configs = [_json_object(checkpoint, f"{folder}/config.json") or {} for kind, folder in modules if kind == "Pooling"]
+    configs = [_read(checkpoint, f"{folder}/config.json") for kind, folder in modules if kind == "Pooling"]
     return Pooling(
         stated=True,
         max_length=limit,
@@ -102,8 +102,8 @@ def _count(checkpoint: Checkpoint, field: str) -> int | None:
 
 def modules_of(checkpoint: Checkpoint) -> list[tuple[str, str]] | None:
     """Return each module's class, without its package, and its folder; None if there is no modules.json."""
-    result = _parsed(checkpoint, "modules.json", b'{"items": %s}')
-    if result is None:
+    result = _read(checkpoint, "modules.json", b'{"items": %s}')
+    if not result:
         return None
     if set(result) == {"items"} and isinstance(result["items"], list):
         return [_module(module, checkpoint) for module in result["items"]]
@@ -126,11 +126,10 @@ def _module(module: object, checkpoint: Checkpoint) -> tuple[str, str]:
 
 def _mode(checkpoint: Checkpoint, filename: str) -> str:
     """Return the pooling mode from its config."""
-    config = _json_object(checkpoint, filename)
     where = f"{checkpoint.where}: {filename}"
-    if config is None:
+    if checkpoint.file(filename) is None:
         raise CheckpointError(f"modules.json lists a Pooling, but there is no {filename}", where=where, advice=AGAIN)
-    prefix = "pooling_mode_"
+    config, prefix = _read(checkpoint, filename), "pooling_mode_"
     named = config.get("pooling_mode")
     modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else []
     if not modes:
@@ -146,29 +145,22 @@ def _mode(checkpoint: Checkpoint, filename: str) -> str:
     )
 
 
-def _json_object(checkpoint: Checkpoint, filename: str) -> dict[str, Any] | None:
-    """Read a JSON object beside the weights; None if there is no such file."""
-    return _parsed(checkpoint, filename, b"%s")
-
-
-def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The content of config_sentence_transformers.json; empty if there is none."""
-    return _json_object(checkpoint, "config_sentence_transformers.json") or {}
-
-
-def _parsed(checkpoint: Checkpoint, filename: str, form: bytes) -> dict[str, Any] | None:
+def _read(checkpoint: Checkpoint, filename: str, form: bytes = b"%s") -> dict[str, Any]:
+    """The JSON object in a file beside the weights, after `form` wraps it; empty if there is no such file."""
     path = checkpoint.file(filename)
-    if path is None:
-        return None
     try:
-        data = read_whole(path, MOST_BYTES)
-        return parse_object(form.replace(b"%s", data), unique=False)
+        data = None if path is None else form.replace(b"%s", read_whole(path, MOST_BYTES))
+        return {} if data is None else parse_object(data, unique=False)
     except (OSError, JsonError) as error:
         raise CheckpointError(
             f"the file can't be read: {getattr(error, 'strerror', None) or error}",
             where=f"{checkpoint.where}: {filename}",
             advice=AGAIN,
         ) from error
+
+
+def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
+    return _read(checkpoint, "config_sentence_transformers.json")
 
 
 KINDS = ("bi", "late", "sparse", "cross")
@@ -203,10 +195,10 @@ def read_scoring(checkpoint: Checkpoint, *, classifies: bool, kind: str | None =
     modules = modules_of(checkpoint) or []
     names = [name for name, _ in modules]
     if kind is None:
-        marks = [kind for module, kind in MARKS.items() if module in names]
         plain = "bi" if names or not classifies else "cross"
-        kind = MODEL_TYPES.get(str(settings.get("model_type"))) or (marks[0] if marks else plain)
-    rule, cut = read_rule(checkpoint), _json_object(checkpoint, "sentence_bert_config.json") or {}
+        marked = next((kind for module, kind in MARKS.items() if module in names), plain)
+        kind = MODEL_TYPES.get(str(settings.get("model_type")), marked)
+    rule, cut = read_rule(checkpoint), _read(checkpoint, "sentence_bert_config.json")
     query, document = (_length(cut.get(f"{side}_length")) or rule.max_length for side in ("query", "document"))
     prompts = _prompts(settings, kind)
     scoring = Scoring(kind, "logit", prompts=prompts, lengths=(query, document), lowercase=rule.lowercase)
@@ -251,18 +243,21 @@ def _prompts(settings: Mapping[str, Any], kind: str) -> tuple[str, str]:
 
     Prompts of other names are put before no text there, nor is the default one; a cross-encoder has the default alone.
     """
-    prompts = settings.get("prompts")
-    prompts = prompts if isinstance(prompts, dict) else {}
+    prompts = _prompts_by_name(settings)
     names = (settings.get("default_prompt_name"), None) if kind == "cross" else SIDES
-    query, document = (prompts.get(name) if isinstance(name, str) else None for name in names)
-    return query if isinstance(query, str) else "", document if isinstance(document, str) else ""
+    query, document = (prompts.get(name, "") if isinstance(name, str) else "" for name in names)
+    return query, document
+
+
+def _prompts_by_name(settings: Mapping[str, Any]) -> dict[str, str]:
+    prompts = settings.get("prompts")
+    return {name: text for name, text in prompts.items() if isinstance(text, str)} if isinstance(prompts, dict) else {}
 
 
 def unapplied_prompts(checkpoint: Checkpoint, scoring: Scoring) -> list[str]:
     """Names of prompts that the files have and that sentence-transformers puts before neither text."""
-    prompts = _settings(checkpoint).get("prompts")
-    given = prompts if isinstance(prompts, dict) else {}
-    return [shown(name) for name, text in given.items() if isinstance(text, str) and text not in ("", *scoring.prompts)]
+    given = _prompts_by_name(_settings(checkpoint))
+    return [shown(name) for name, text in given.items() if text not in ("", *scoring.prompts)]
 
 
 def _sparse(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str]]) -> Scoring:
@@ -270,7 +265,7 @@ def _sparse(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, s
     names = [name for name, _ in modules]
     if modules and names[1:] != ["SpladePooling"]:
         raise _unsupported(checkpoint, f"modules.json lists {_listed(names)}", "Transformer and SpladePooling")
-    splade = _json_object(checkpoint, f"{modules[1][1]}/config.json") or {} if modules else {}
+    splade = _read(checkpoint, f"{modules[1][1]}/config.json") if modules else {}
     strategy, activation = splade.get("pooling_strategy", "max"), splade.get("activation_function", "relu")
     if strategy not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise _unsupported(checkpoint, f"SpladePooling is {brief(strategy)} of {brief(activation)}", "max, sum; relu")
@@ -292,7 +287,7 @@ def _late(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str
     if odd := [name for name in names if name not in LATE]:
         raise _unsupported(checkpoint, f"modules.json lists {_listed(odd)}", ", ".join(LATE))
     for name, folder in modules:
-        config = _json_object(checkpoint, f"{folder}/config.json") or {} if folder else {}
+        config = _read(checkpoint, f"{folder}/config.json") if folder else {}
         if name == "Dense" and (config.get("activation_function", IDENTITY) != IDENTITY or config.get("use_residual")):
             raise _unsupported(checkpoint, f"{shown(folder)} has an activation or a residual", "linear Dense modules")
         mask = config if name == "MultiVectorMask" else mask
@@ -315,7 +310,7 @@ def _late(checkpoint: Checkpoint, scoring: Scoring, modules: list[tuple[str, str
 
 def _expansion(checkpoint: Checkpoint) -> int | None:
     """The tokens to which queries are filled up; None if they aren't."""
-    expansion = (_json_object(checkpoint, "sentence_bert_config.json") or {}).get("query_expansion")
+    expansion = _read(checkpoint, "sentence_bert_config.json").get("query_expansion")
     if not expansion:
         return None
     given = expansion if isinstance(expansion, dict) else {}

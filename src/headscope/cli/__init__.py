@@ -43,9 +43,7 @@ class LazyCommands(Commands):
                 import_module(f"headscope.cli.{PLACES[name]}")
                 info = next(info for info in app.registered_commands if getattr(info.callback, "__name__", "") == name)
                 self.commands[name] = get_command_from_info(
-                    info,
-                    pretty_exceptions_short=app.pretty_exceptions_short,
-                    rich_markup_mode=app.rich_markup_mode,
+                    info, pretty_exceptions_short=app.pretty_exceptions_short, rich_markup_mode=app.rich_markup_mode
                 )
         return self.commands.get(cmd_name)
 

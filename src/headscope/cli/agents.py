@@ -99,4 +99,8 @@ def answered(name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
     except (OSError, ValueError) as error:
         advice = "pass shorter texts, without NUL characters and lone surrogates"
         return error_text("InputError", f"the arguments can't be passed on: {error}", name, advice), True
+    if not done.stdout:  # it was killed, or there is a fault in it
+        reason = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
+        found = f"the command ended with {done.returncode}: {reason}"
+        return error_text("RuntimeError", found, name, f"try it in a terminal: headscope {name}"), True
     return done.stdout, done.returncode not in (0, DOUBTFUL)

@@ -231,10 +231,7 @@ def put_bytes(content: bytes) -> None:
 def prepare() -> None:
     """Prepare the process's streams, its warnings and Ctrl-C. Called once."""
     sys.stdout = Output(
-        sys.stdout.buffer,
-        encoding=sys.stdout.encoding,
-        errors="backslashreplace",
-        line_buffering=sys.stdout.isatty(),
+        sys.stdout.buffer, encoding=sys.stdout.encoding, errors="backslashreplace", line_buffering=sys.stdout.isatty()
     )
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(errors="backslashreplace")

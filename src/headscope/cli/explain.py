@@ -252,6 +252,6 @@ def match(
     texts = [as_typed(text) for text in documents]
     read = opened(model, segments=settings.segments)
     result = matched(read, as_typed(query), texts, level=settings.level, kind=settings.kind, check=settings.check)
-    step = pasted("attribute", model, query, "--like", texts[0])
-    step = step if len(query) + len(texts[0]) < LONGEST else pasted("summary", model)
+    step = pasted("attribute", model, query, options=["--like", texts[0]])
+    step = step if query != "-" and len(query) + len(texts[0]) < LONGEST else pasted("summary", model)
     finish(match_sheet(named(model)[0], result, top, settings.by, links=settings.check), form, step, html)

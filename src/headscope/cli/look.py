@@ -50,12 +50,10 @@ def shapes(
     if every or form.name in ("--csv", "--markdown") or (tree and modules):
         option = "--modules" if modules else "--tree"
         raise InputError(
-            f"{option} shows a tree, not a table of parameters",
-            where=option,
-            advice="use it alone, or with --json",
+            f"{option} shows a tree, not a table of parameters", where=option, advice="use it alone, or with --json"
         )
     sheet = (modules_sheet if modules else tree_sheet)(opened(model))
-    show(sheet, form.name, step=pasted("shapes", model, "--all"))
+    show(sheet, form.name, step=pasted("shapes", model, options=["--all"]))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -81,14 +79,11 @@ def summary(
 
 @app.command(rich_help_panel=LOOK)
 @takes_options
-def config(
-    model: ModelName,
-    form: Form,
-) -> None:
+def config(model: ModelName, form: Form) -> None:
     """Explain every field of the config."""
     from headscope.screens.config_sheets import config_sheet
 
-    show(config_sheet(opened(model)), form.name, step=pasted("shapes", model, "--tree"))
+    show(config_sheet(opened(model)), form.name, step=pasted("shapes", model, options=["--tree"]))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -109,10 +104,7 @@ def fit(
 @app.command(rich_help_panel=LOOK)
 @takes_options
 def head(
-    model: ModelName,
-    head: Annotated[str, argument("L.H", "The head, such as 0.3.")],
-    form: Form,
-    save: Save = None,
+    model: ModelName, head: Annotated[str, argument("L.H", "The head, such as 0.3.")], form: Form, save: Save = None
 ) -> None:
     """Show one head's slices of W_Q, W_K, W_V and W_O."""
     from headscope.screens.report_sheets import broken_slices, head_sheet, save_head
@@ -128,6 +120,6 @@ def head(
     line = broken_slices(opened_model.layers[layer].heads[number])
     if line is not None:
         tell(f"! {line}")
-    step = pasted("attend", model, "The cat sat on the mat.", "--heads", f"{layer}.{number}")
+    step = pasted("attend", model, "The cat sat on the mat.", options=["--heads", f"{layer}.{number}"])
     show(sheet, form.name, step=step)
     raise typer.Exit(DOUBTFUL if line is not None else 0)

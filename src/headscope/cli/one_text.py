@@ -126,11 +126,7 @@ def verify(request: Request, form: Form) -> None:
 
 @app.command(rich_help_panel=RUN)
 @takes_options
-def predict(
-    request: Request,
-    form: Form,
-    top: Top = None,
-) -> None:
+def predict(request: Request, form: Form, top: Top = None) -> None:
     r"""Show predictions for TEXT: tokens for each \[MASK], or a classifier's classes, with probabilities."""
     from headscope.runs.predicting import check_predicts, fill_trace, fills, predict_trace
     from headscope.screens.explain_sheets import fill_sheet, prediction_sheet
@@ -149,11 +145,7 @@ class PageSettings(Declared):
 
     open: Annotated[
         str,
-        Setting(
-            "What the page shows first: the part after # of a page's address.",
-            metavar="STATE",
-            option="--open",
-        ),
+        Setting("What the page shows first: the part after # of a page's address.", metavar="STATE", option="--open"),
     ] = ""
     no_browser: Annotated[bool, Setting("Don't open the page in a browser.", option="--no-browser")] = False
     port: Annotated[int | None, Setting("Port to serve on; 0 takes a free one.", "N", least=0, most=65535)] = None
@@ -226,13 +218,7 @@ def page_heads(trace: Trace, chosen: list[tuple[int, int | None]]) -> tuple[list
 
 @app.command(rich_help_panel=RUN)
 @takes_options
-def view(
-    request: Request,
-    html: Html = None,
-    heads: Heads = None,
-    *,
-    settings: PageSettings,
-) -> None:
+def view(request: Request, html: Html = None, heads: Heads = None, *, settings: PageSettings) -> None:
     """Explore every head in the browser: served on this machine, or as one offline file.
 
     Without TEXT, the page holds the model itself and answers on whatever is typed: one offline file, for models of

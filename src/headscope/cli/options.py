@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -218,7 +219,9 @@ def _value(name: str, of: Any, text: str) -> Any:
     elif any(get_origin(kind) is collections.abc.Iterable for kind in kinds):
         value, expected = [part.strip() for part in text.split(",")], "names"
     elif float in kinds:
-        value, expected = _share(text), "a number"
+        value, expected = None, "a number"
+        with suppress(ValueError):
+            value = float(text)
     elif int in kinds:
         value, expected = whole_number(text), "a whole number of at most 18 digits"
     else:
@@ -226,10 +229,3 @@ def _value(name: str, of: Any, text: str) -> Any:
     if value is None:
         raise InputError(f"{shortened(text)} is not {expected}", where=name, advice=f"set {name} to {expected}")
     return value
-
-
-def _share(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

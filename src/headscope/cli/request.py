@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,14 +68,11 @@ class TextRequest:
             more: further options.
         """
         if self.text is None:
-            return pasted(command, self.model, *more)
+            return pasted(command, self.model, options=more)
         text = text if self.text == "-" else as_typed(self.text)
         if text is None or len(text) + len(self.pair or "") > LONGEST:
             return pasted("summary", self.model)
-        words, options = (self.model, text), (*self._options(), *more)
-        if text.startswith("-") and text != "-":  # no option
-            return pasted(command, *options, "--", *words)
-        return pasted(command, *words, *options)
+        return pasted(command, self.model, text, options=(*self._options(), *more))
 
     def _options(self) -> list[str]:
         """The options as typed, and the settings with `--set`."""
@@ -129,8 +126,7 @@ class Request(TextRequest):
         with progress_bar("layers", sys.stderr) as progress:
             options: dict[str, Any] = {"max_length": self.max_length, "ablate": silenced, "progress": progress}
             if self.ids:
-                ids = id_list(typed)
-                trace = model.trace(ids=ids, **options)
+                trace = model.trace(ids=id_list(typed), **options)
             elif self.words:
                 trace = model.trace(words=word_list(typed), **options)
             else:
@@ -156,9 +152,10 @@ class Request(TextRequest):
         return None, load(self.model)
 
 
-def pasted(*words: str) -> str:
-    """A headscope command, quoted for a shell."""
-    return shlex.join(["headscope", *words])
+def pasted(command: str, *words: str, options: Sequence[str] = ()) -> str:
+    """A headscope command, quoted for a shell. Words that would be taken for options stand behind `--`."""
+    like_options = any(word.startswith("-") and word != "-" for word in words)
+    return shlex.join(["headscope", command, *((*options, "--", *words) if like_options else (*words, *options))])
 
 
 def as_typed(text: str) -> str:

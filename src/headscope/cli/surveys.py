@@ -94,7 +94,7 @@ def compare(
         tell_saved(parquet, "every head with everything that was compared")
     sheet = compare_sheet(result, top)
     if sheet.look_at is None or not result.weights:
-        step = pasted("compare", a, b, "--csv") if not result.weights else pasted("summary", b)
+        step = pasted("compare", a, b, options=["--csv"]) if not result.weights else pasted("summary", b)
     else:
         step = pasted("head", b, "{}.{}".format(*sheet.look_at))
     finish(sheet, form, step, html)

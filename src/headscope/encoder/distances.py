@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.attention.scores import split_heads
-from headscope.attention.terms import NO_TERMS, Terms
+from headscope.attention.terms import Terms
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -148,8 +148,6 @@ def disentangled(
     settings: Disentangled, tables: dict[str, Float[np.ndarray, "heads buckets d_head"]], tokens: int
 ) -> Terms:
     """DeBERTa's terms of a layer, with the rows that occur in a text of this length."""
-    if not tables:
-        return NO_TERMS
     terms = Terms(
         buckets=deberta_buckets(tokens, settings),
         relative_keys=tables.get("relative_keys"),

@@ -42,7 +42,7 @@ from headscope.traces import LayerRecord
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
-    from headscope.anatomy import Anatomy, Disentangled
+    from headscope.anatomy import Anatomy
     from headscope.encoder.distances import Angles, Heads
 
     Tokens = Float[np.ndarray, "tokens d_model"]
@@ -275,24 +275,21 @@ class Encoder(EncoderWeights):
     def terms(self, layer: int, tokens: int) -> Terms:
         """Return the layer's score terms for this many tokens; they are kept for texts of the same length."""
         settings, family = self.anatomy.disentangled, self.anatomy.family
-        if family is None or not family.terms:
+        if family is None or not family.terms or (settings and not (settings.relative and settings.kinds)):
             return NO_TERMS
         key = (layer if settings else 0, tokens)  # MPNet's are the same in every layer
         terms = self._terms.get(key)
         if terms is None:
             if any(length != tokens for _, length in tuple(self._terms)):
                 self._terms.clear()
-            self._terms[key] = terms = self._new_terms(layer, tokens, settings)
+            if settings is None:
+                terms = distances.by_distance(self, tokens)
+            else:
+                if layer not in self._relative:
+                    self._relative[layer] = distances.relative_tables(self, layer, settings)
+                terms = distances.disentangled(settings, self._relative[layer], tokens)
+            self._terms[key] = terms
         return terms
-
-    def _new_terms(self, layer: int, tokens: int, settings: Disentangled | None) -> Terms:
-        if settings is None:
-            return distances.by_distance(self, tokens)
-        if not settings.relative:
-            return NO_TERMS
-        if layer not in self._relative:
-            self._relative[layer] = distances.relative_tables(self, layer, settings)
-        return distances.disentangled(settings, self._relative[layer], tokens)
 
     def self_attention(
         self,

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from headscope.attention.kernels import attend_with_lse
-from headscope.attention.scores import Mask
+from headscope.attention.scores import Mask, attend
 from headscope.attention.terms import NO_TERMS, Terms
 from headscope.live.hooks import Drawn
 from headscope.live.masks.analyst import Analyst, Rules
@@ -126,16 +125,14 @@ class Call:
 
     @cached_property
     def lse(self) -> torch.Tensor:
-        """(batch, heads, queries): log-sum-exps of the scores, computed when they are asked for."""
-        v = self.v.to(self.q.dtype)
-        with torch.autocast(self.q.device.type, enabled=False):
+        """(batch, heads, queries): log-sum-exps of the scores, in fp32 or wider, computed when they are asked for."""
+        q, k = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (self.q, self.k))
+        with torch.autocast(q.device.type, enabled=False):
             rows = [
-                attend_with_lse(
-                    self.q[at], self.k[at], v[at], scale=self.scale, mask=self.mask(at), terms=self.terms(at)
-                )
-                for at in range(len(self.q))
+                attend(q[at], k[at], k[at], scale=self.scale, mask=self.mask(at), terms=self.terms(at))[1]
+                for at in range(len(q))
             ]
-        return torch.stack([lse for _, lse in rows])
+        return torch.stack(rows)
 
     def mask(self, row: int) -> Mask:
         """The mask of one row of the batch, over all positions, padding included."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from headscope.errors import InputError
 from headscope.late import late
 from headscope.results.head_values import Head, HeadValues, Measure, signed
 from headscope.results.row_tables import Rows
@@ -165,22 +164,6 @@ class Effects(HeadValues):
         yield "change", self.array
         if self.aside is not None and self.target.aside is not None:
             yield self.target.aside, self.aside
-
-    def correlation(self, other: Effects | Heads) -> float:
-        """Pearson's correlation over all heads with other changes.
-
-        NaN where one of them is constant.
-
-        Raises:
-            InputError: the other has other layers or heads.
-        """
-        changes = np.asarray(other, dtype=np.float64)
-        if changes.shape != self.shape:
-            advice = "compare effects of the same model, (layers, heads)"
-            raise InputError(f"changes of {self.shape} and of {changes.shape}", where="correlation", advice=advice)
-        a, b = (values - values.mean() for values in (self.array.astype(np.float64), changes))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 
     def __repr__(self) -> str:
         ((layer, head),) = self.strongest(1)

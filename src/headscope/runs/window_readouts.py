@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,7 @@ def readout_of(model: Model, wanted: str | None) -> Readout:
         raise lacks(model, "sequence classifier", "ForSequenceClassification")
     if wanted == "class":
         return Readout("class", PREDICTED)
-    index = label_number(model, int(wanted) if wanted.isascii() and wanted.isdigit() else wanted, "class")
+    index = label_number(model, int(wanted) if re.fullmatch("[0-9]{1,9}", wanted) else wanted, "class")
     return Readout("class", label_name(model, index), index)
 
 

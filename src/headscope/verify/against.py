@@ -198,7 +198,10 @@ def _row(trace: Trace, layer: Any, place: str) -> Any:
                 f"{place} is a tuple of {len(layer)} arrays, as generate() returns for its steps",
                 "pass those of one forward pass: captured.traces[step].verify(against=attentions[step])",
             )
-        layer = np.asarray(layer)
+        try:
+            layer = np.array([_array(part) for part in layer])
+        except ValueError as error:
+            raise _wrong(f"{place}: lists of unlike lengths") from error
     if _ndim(layer) == 3:
         return layer
     if _ndim(layer) != 4:
@@ -231,7 +234,7 @@ def _ndim(value: Any) -> int:
 def _eps(array: Any) -> float:
     """The spacing of numbers around 1 in an array's precision, if that is less than fp32; otherwise 0."""
     if isinstance(array, (list, tuple)):
-        return 0.0
+        return max(map(_eps, array), default=0.0)
     name = str(getattr(array, "dtype", "")).removeprefix("torch.")
     return {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 0.0)
 

@@ -213,11 +213,9 @@ class Worst:
         self._fixed = {"name": name, "compared": compared, "reason": reason}
         self._tolerance = tolerance
         self._size = 0.0
-        self._worst = -1.0
         self._share = -1.0
         self._allowed: float | None = None
-        self._place: dict[str, int] = {}
-        self._numbers: dict[str, float] = {}
+        self._found: dict[str, float] = {"worst": -1.0}
 
     def see(
         self,
@@ -251,20 +249,17 @@ class Worst:
             return
         index = np.unravel_index(at, difference.shape)
         self._share = share
-        self._worst = float(difference.reshape(-1)[at])
         self._allowed = None if allowed is None else float(np.broadcast_to(allowed, difference.shape)[index])
-        self._numbers = {"ours": float(ours[index]), "theirs": float(theirs[index])}
-        self._place = {
-            **place,
-            **{axis: int(i) + place.get(axis, 0) for axis, i in zip(axes, index, strict=False)},
-        }
+        numbers = {"worst": difference[index], "ours": ours[index], "theirs": theirs[index]}
+        where = {axis: int(i) + place.get(axis, 0) for axis, i in zip(axes, index, strict=False)}
+        self._found = {name: float(number) for name, number in numbers.items()} | place | where
 
     def check(self) -> Check:
         """The result. The tolerance is multiplied by the size of the numbers compared if that is more than 1."""
         tolerance = self._allowed
         if tolerance is None:
             tolerance = self._tolerance * max(1.0, self._size if np.isfinite(self._size) else 1.0)
-        return Check(**self._fixed, worst=self._worst, tolerance=tolerance, **self._numbers, **self._place)  # type: ignore[arg-type]
+        return Check(**self._fixed, tolerance=tolerance, **self._found)  # type: ignore[arg-type]
 
 
 Limit = tuple[float, str]

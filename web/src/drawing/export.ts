@@ -7,7 +7,8 @@ import { count, number, say } from "../words";
 import * as state from "../state/state";
 import { cellsOf, current, wanted, type Picture, type Window } from "./pictures";
 import { cellsInPixel, partSeen } from "../panels/matrix";
-import { at, doc, docB, failure, headName, shown } from "../state/store";
+import { docB } from "../state/comparing";
+import { at, doc, failure, headName, shown } from "../state/store";
 import { mean } from "../heads/several";
 
 /** Of a file about the head in view, or about a part of the page. */

@@ -1,29 +1,24 @@
 // Statistics of heads: from the file, and those that depend on the selection or the comparison.
-import { computed, effect, signal, type Signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { MOVED } from "../drawing/colour";
 import * as state from "../state/state";
-import { betweenSets, pinnedCell, question, type Question } from "./asking";
+import { betweenSets, pinnedCell, question } from "./asking";
 import { catalog } from "./catalog";
-import { apart, asked, isDuel, joint, partner } from "../state/comparing";
+import { between, follow, weight, type Coming } from "./pinned";
+import { apart, asked, isDuel, joint, otherDoc, otherShown, partner } from "../state/comparing";
 import { regroup } from "../text/shown";
-import { each, gather, type Ask, type Gathered } from "./gathering";
-import { at, column, doc, otherDoc, otherShown, row, type Doc } from "../state/store";
+import { each, gather } from "./gathering";
+import { at, column, doc, row } from "../state/store";
 import { effects } from "../model/runs";
 import { engine } from "../trace/engine";
 import type { Difference } from "../trace/difference";
 import { everyRow, size } from "../trace/parts";
-import { largestPlaces } from "../trace/strongest";
 import type { TraceInfo } from "../trace/trace";
 import { guesses } from "./guesses";
 import { sifted } from "./sifted";
 
 /** A head whose mean entropy is above this share of log S is called near-uniform, as in headscope.verify. */
 const UNIFORM = 0.98;
-
-/** Numbers of heads that are computed on demand, layer by layer; NaN until then. */
-interface Coming extends Gathered {
-  numbers: Float32Array;
-}
 
 /** The statistics that the selected trace has, in Python's order. */
 export const known = computed<string[]>(() => {
@@ -39,35 +34,9 @@ export const changed = signal<(Coming & Pick<TraceInfo, "thumbs">) | null>(null)
 export const STILL = 128;
 const THUMB = 48;
 
-/** The weight of the pinned cell, the same in B, and between two sets of tokens. */
-export const weight = signal<Coming | null>(null);
+/** The weight of the pinned cell in B, and between two sets of tokens. */
 const weightB = signal<Coming | null>(null);
 export const mass = signal<Coming | null>(null);
-
-function follow(target: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask<number> } | null): void {
-  gather(target, 64, () => {
-    const now = wanted();
-    return now && {
-      ...now, blank: { key: now.key, numbers: new Float32Array(now.layers * now.heads).fill(NaN), done: 0 },
-      add: ({ numbers: before }: Coming, answers: ArrayLike<number>, from: number) => {
-        const numbers = before.slice();
-        numbers.set(answers, from);
-        return { numbers };
-      },
-    };
-  });
-}
-
-const between = (held: Signal<Coming | null>, asks: () => Question | null, of: Signal<Doc | null> = doc): void =>
-  follow(held, () => {
-    const [one, sought] = [of.value, asks()];
-    if (!one || !sought) return null;
-    const { key, ...sets } = sought;
-    return {
-      key, layers: one.info.layers.length, heads: one.info.heads,
-      ask: (layer) => engine.ask("masses", { trace: one.id, layer, ...sets }, undefined, "background"),
-    };
-  });
 
 /** Real rows, not thumbnails: how far every head is from the selected one, and from the same head of the second trace. */
 export function followNumbers(): void {
@@ -108,27 +77,12 @@ export function followNumbers(): void {
     };
   });
   between(weight, () => pinnedCell.value);
-  effect(() => { state.proposed.value = state.pane.value === "compare" ? farthest.value : null; });
   between(weightB, () => {
     const [words, r, c] = [otherShown.value, partner("rows", row.value), partner("columns", column.value)];
     return isDuel.value && words?.rows[r] && words.columns[c] ? question(words.rows[r].tokens, words.columns[c].tokens, otherDoc.value!, words) : null;
   }, otherDoc);
   between(mass, () => (state.statistic.value === "mass" ? betweenSets.value : null));
 }
-
-/** The weight of the pinned cell in every head, once all are there. */
-export const pinnedWeights = computed<Float32Array | null>(() => {
-  const held = weight.value;
-  return held && held.key === pinnedCell.value?.key && held.done === held.numbers.length ? held.numbers : null;
-});
-
-/** The head that differs most from the one in view: in the pinned cell's weight, else in entropy; null where none does, or until it is known. */
-const farthest = computed<number | null>(() => {
-  const numbers = pinnedCell.value ? pinnedWeights.value : doc.value?.info.statistics?.entropy;
-  const apart = numbers?.map((value) => Math.abs(value - numbers[at.value.n])) ?? new Float32Array(0);
-  const [n] = largestPlaces(apart, 1);
-  return apart[n] > 0 ? n : null;
-});
 
 /** (layers * heads) numbers by name; NaN or missing until they are computed. */
 export const table = computed(() => {

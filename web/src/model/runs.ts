@@ -1,7 +1,7 @@
 // Runs of cause and effect: the question that is being put, the runs that the server or the file has, and which of them still hold.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { askKey, changeName, NOTHING, type Ask, type Group, type Run } from "./ask";
-import { placeOf } from "../state/comparing";
+import { placeOf, setB } from "../state/comparing";
 import { abortable, backend, hasModel, run, running, start, trouble, told } from "./remote";
 import * as state from "../state/state";
 import { at, column, doc, docOf, docs, headName, headOf, lookAt, placeOfDoc, row, shown, type Doc } from "../state/store";
@@ -181,7 +181,7 @@ export async function go(): Promise<void> {
   state.pane.value = "causes";
   if (ask.kind === "change") {
     const result = await run({ base: base.remote, ...ask }, `${changeName({ ask, names: namesOf(ask, base) })} · ${base.name}`, base.id);
-    if (result?.of) finish(result.of.run, () => { if (placeOfDoc(base) >= 0) lookAt(placeOfDoc(base)); state.other.value = placeOfDoc(result); });
+    if (result?.of) finish(result.of.run, () => { if (placeOfDoc(base) >= 0) lookAt(placeOfDoc(base)); setB(placeOfDoc(result)); });
     return;
   }
   if (doc.value !== base) lookAt(placeOfDoc(base));

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../model/ask";
 import { cancel, hasModel, outcomes, running, start } from "../model/remote";
 import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../model/runs";
+import { setB } from "../state/comparing";
 import * as state from "../state/state";
 import { doc, docOf, lookAt, lookedRow, placeOfDoc, shown } from "../state/store";
 import { undotted } from "../text/shown";
@@ -191,7 +192,7 @@ async function compare(one: Run): Promise<void> {
   const [base, after] = [await reopen(one, "base"), await reopen(one, "trace")];
   if (!base || !after) return;
   lookAt(placeOfDoc(base));
-  state.other.value = placeOfDoc(after);
+  setB(placeOfDoc(after));
   state.pane.value = "compare";
 }
 

@@ -1,17 +1,18 @@
 // Two texts, runs or heads, their tokens aligned: what changes in the pinned cell, both texts, and B - A.
-import { count, number, say, tell } from "../words";
+import { count, cut, number, say, tell } from "../words";
 import * as state from "../state/state";
-import { apart, joined, joint, pairs, partner, setB, slotB, swap, type Slot } from "../state/comparing";
+import { apart, docB, joined, joint, pairs, partner, setB, slotB, swap, type Slot } from "../state/comparing";
 import { fullName, shortNames } from "../text/naming";
 import { pinnedCell } from "../heads/asking";
 import { statisticName } from "../heads/catalog";
 import { byNumber } from "../heads/order";
+import { proposed } from "../heads/pinned";
 import { mean, pick, title } from "../heads/several";
 import { table } from "../heads/statistics";
 import { picture, rowsOf, wanted, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
 import { direction } from "../text/prose";
 import { TANGLE } from "../text/sentence";
-import { at, column, doc, docB, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, shown, type Doc } from "../state/store";
+import { at, column, doc, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, shown, type Doc } from "../state/store";
 import { largestPlaces } from "../trace/strongest";
 import type { TraceInfo } from "../trace/trace";
 import { Centre, Fill, Menu, Sign } from "./controls";
@@ -34,7 +35,7 @@ export async function openFile(file: File): Promise<void> {
   try {
     const found = await openTrace({ bytes: await file.arrayBuffer() }, null);
     failure.value = null;
-    state.other.value = placeOfDoc(found);
+    setB(placeOfDoc(found));
     state.pane.value = "compare";
   } catch (error) {
     failure.value = say("file_refused", { why: `${file.name}: ${reason(error)}` });
@@ -93,8 +94,8 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
       <h1>{!token || !text ? say("ask_pin") : i < 0 || j < 0 ? say("compare_alone", { token: i < 0 ? token : text })
         : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : way < 0 ? "more" : ""}>{x && y && `${short(x[c!])} → ${short(y[j])}`}</b></>}</h1>
       <p class="quiet">
-        {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{columns[n].text}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
-        {b.n === state.proposed.value && b.doc === a && <span data-test="proposed">{say("compare_proposed", { head: heads[1], what: statisticName(pinnedCell.value ? "weight" : "entropy") })}</span>}
+        {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{cut(columns[n].text)}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
+        {b.n === proposed.value && b.doc === a && <span data-test="proposed">{say("compare_proposed", { head: heads[1], what: statisticName(pinnedCell.value ? "weight" : "entropy") })}</span>}
         {apart.value && <span data-test="apart">{say("compare_shapes")}</span>}
       </p>
     </>

@@ -3,7 +3,7 @@ import { signed, targetName, type Run } from "../model/ask";
 import { placeOf } from "../state/comparing";
 import { choose } from "../heads/ranking";
 import * as state from "../state/state";
-import { pinnedWeights } from "../heads/statistics";
+import { pinnedWeights } from "../heads/pinned";
 import { at, doc, headLabel, row, column, shown } from "../state/store";
 import { count, number, percent, say } from "../words";
 import { end as scaleEnd, short } from "./slots";

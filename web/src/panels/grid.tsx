@@ -10,8 +10,8 @@ import * as state from "../state/state";
 import { askedNumbers, drawn, faint, goToNext, isSigned, isWeight, range, ranked, shade, tone, toneScale, walked } from "../heads/ranking";
 import { guessAt, guesses, type Guess } from "../heads/guesses";
 import { members, memberColour, overlaid, pick } from "../heads/several";
-import { asked, isDuel, joint, placeOf, slotB } from "../state/comparing";
-import { at, doc, headLabel, headName, otherDoc, sameHeads, shown } from "../state/store";
+import { asked, isDuel, joint, otherDoc, placeOf, slotB } from "../state/comparing";
+import { at, doc, headLabel, headName, sameHeads, shown } from "../state/store";
 import { beside, effects, effectAbout, group } from "../model/runs";
 import { everyRow, pooled } from "../trace/parts";
 import { statisticName, statisticUnit } from "../heads/catalog";
@@ -69,6 +69,7 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side
   const total = info.layers.length * info.heads;
   const colours = palette(zero > 0, dark);
   const cells = thumbs.rows * thumbs.columns;
+  const bytes = new Float32Array(cells);
   sheet = document.createElement("canvas");
   sheet.width = info.heads * w;
   sheet.height = info.layers.length * h;
@@ -76,9 +77,9 @@ function atlas(info: TraceInfo, thumbs: TraceInfo["thumbs"], dark: boolean, side
   const pixels = new Uint32Array(image.data.buffer);
   for (let n = 0; n < total; n++) {
     const [x, y] = [(n % info.heads) * w, Math.floor(n / info.heads) * h];
-    const bytes = Float32Array.from(thumbs.data.subarray(n * cells, (n + 1) * cells), (byte) => byte - zero);
+    for (let cell = 0; cell < cells; cell++) bytes[cell] = thumbs.data[n * cells + cell] - zero;
     const { data } = pooled([0, thumbs.rows, 0, thumbs.columns], h, w, (row) => bytes.subarray(row * thumbs.columns));
-    data.forEach((value, cell) => { pixels[(y + Math.floor(cell / w)) * sheet!.width + x + (cell % w)] = colours[zero ? 255 + 2 * value : value]; });
+    for (let r = 0, cell = 0; r < h; r++) for (let c = 0; c < w; c++, cell++) pixels[(y + r) * sheet.width + x + c] = colours[zero ? 255 + 2 * data[cell] : data[cell]];
   }
   sheet.getContext("2d")!.putImageData(image, 0, 0);
   sheetKey = key;

@@ -1,7 +1,7 @@
 // Properties of the selected head, and of the hovered or pinned token.
 import { useRef } from "preact/hooks";
 import { grounded, sequentialAt } from "../drawing/colour";
-import { entropy } from "../trace/parts";
+import { rowEntropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
 import { maskOf } from "../text/masking";
@@ -13,7 +13,8 @@ import { start } from "../model/remote";
 import { at, column, doc, headLabel, lookedColumn, lookedRow, row, shown } from "../state/store";
 import { pinnedCell } from "../heads/asking";
 import { byNumber } from "../heads/order";
-import { isUniform, known, pinnedWeights, table, weight } from "../heads/statistics";
+import { pinnedWeights, weight } from "../heads/pinned";
+import { isUniform, known, table } from "../heads/statistics";
 import type { TraceInfo } from "../trace/trace";
 import { statisticName, statisticUnit } from "../heads/catalog";
 import { targetName } from "../model/ask";
@@ -187,14 +188,15 @@ function StrongestIn({ info }: { info: TraceInfo }) {
 /** Where the query that is looked at looks. */
 function Looks({ most }: { most: number }) {
   const looked = lookedRow.value;
-  const numbers = lookedNumbers.value;
-  const keys = numbers ? strongestKeys(numbers, state.mass.value).length : 0;
+  const numbers = lookedNumbers.value ?? new Float32Array(0);
+  const hides = shown.value!.view.columns.members.length < doc.value!.info.keys.tokens.length;
+  const keys = strongestKeys(numbers, state.mass.value).length;
   return (
     <>
       <h2 class="looks">
         {looked === null ? say("pick") : say("looks_at", { token: shown.value!.rows[looked]?.text ?? "" })}
         <small>
-          {numbers && !state.normed.value ? say("row_entropy", { n: number(entropy(numbers), 2) }) : ""}
+          {numbers.length && !state.normed.value ? say("row_entropy", { n: number(rowEntropy(numbers, hides), 2) }) : ""}
           {keys > 0 && <span class="cutline">{say(keys === 1 ? "cut_key" : "cut_keys", { n: count(keys), share: percent(state.mass.value) })}</span>}
         </small>
       </h2>
@@ -204,18 +206,18 @@ function Looks({ most }: { most: number }) {
 }
 
 /** The strongest keys of one query, always on the same number of lines, so that nothing moves. */
-function Ranked({ numbers, most, cut }: { numbers: Float32Array | null; most: number; cut: number }) {
+function Ranked({ numbers, most, cut }: { numbers: Float32Array; most: number; cut: number }) {
   const words = shown.value!;
   const looked = lookedRow.value;
   const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
-  const seen = [...(numbers ?? [])].flatMap((weight, c) => (masked?.(words.rows[looked!], words.columns[c], weight) ? [] : [c]));
-  const order = largestPlaces(numbers ?? [], KEYS).filter((c) => seen.includes(c));
-  const rest = numbers ? numbers.reduce((sum, x) => sum + x, 0) - order.slice(0, lines.value).reduce((sum, c) => sum + numbers[c], 0) : 0;
+  const seen = [...numbers].flatMap((weight, c) => (masked?.(words.rows[looked!], words.columns[c], weight) ? [] : [c]));
+  const order = largestPlaces(numbers, KEYS).filter((c) => seen.includes(c));
+  const rest = order.slice(0, lines.value).reduce((sum, c) => sum - numbers[c], numbers.reduce((sum, x) => sum + x, 0));
   return (
     <ol class="ranked">
       {Array.from({ length: KEYS }, (_, place) => {
         const c = order[place];
-        if (c === undefined || !numbers || !words.columns[c]) return <li key={place}>&nbsp;</li>;
+        if (c === undefined || !words.columns[c]) return <li key={place}>&nbsp;</li>;
         return <KeyLine key={place} label={words.columns[c]} c={c} weight={numbers[c]} shares={[numbers[c] / most]} cut={place + 1 === cut}>{number(numbers[c])}</KeyLine>;
       })}
       <li class="quiet rest">{seen.length > lines.value ? <><span>{say("rest", { n: count(seen.length - lines.value) })}</span><span class="bar" /><b>{number(rest)}</b></> : " "}</li>
@@ -229,18 +231,16 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const c = lookedColumn.value;
   const full = picture?.full;
   const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
-  const order = full && c !== null && c < picture.columns
-    ? largestPlaces(Float32Array.from({ length: picture.rows }, (_, r) => full[r * picture.columns + c]), 3)
-        .filter((r) => words.rows[r] && !masked?.(words.rows[r], words.columns[c], full[r * picture.columns + c]))
-    : [];
   if (c === null || !words.columns[c]) return null;
+  const numbers = Float32Array.from({ length: full && c < picture.columns ? picture.rows : 0 }, (_, r) => full![r * picture!.columns + c]);
+  const order = largestPlaces(numbers, 3).filter((r) => words.rows[r] && !masked?.(words.rows[r], words.columns[c], numbers[r]));
   return (
     <div class="lookedby">
       <div class="quiet small">{say("looked_by", { token: words.columns[c].text })}</div>
       {[0, 1, 2].map((place) => (
         <div key={place} class="row spread">
-          {order[place] !== undefined && full
-            ? <><bdi>{placed(words.rows[order[place]])}</bdi><b>{number(full[order[place] * picture.columns + c])}</b></>
+          {place < order.length
+            ? <><bdi>{placed(words.rows[order[place]])}</bdi><b>{number(numbers[order[place]])}</b></>
             : "\u00a0"}
         </div>
       ))}

@@ -1,13 +1,23 @@
 // Slot B, the alignment of its tokens with A's, and whether all heads of both can be compared.
-import { batch, computed, effect } from "@preact/signals";
+import { batch, computed } from "@preact/signals";
 import { align } from "../text/align";
 import * as state from "./state";
-import { at, doc, docB, docs, headName, headOf, otherDoc, otherShown, placeOfDoc, shown, type Doc } from "./store";
+import { proposed } from "../heads/pinned";
+import { at, doc, docs, headName, headOf, placeOfDoc, shown, shownOf, type Doc } from "./store";
 import { say } from "../words";
 import { marked, regroup, type Label, type Shown } from "../text/shown";
 import type { View } from "../trace/cells";
 import type { Aligned } from "../trace/difference";
 import type { TraceInfo } from "../trace/trace";
+
+/** The trace in slot B; where none was chosen the only other one, else A's for a proposed head. May be A's, to compare two heads of one text. */
+export const docB = computed<Doc | null>(() => {
+  if (state.other.value !== null) return docs.value[state.other.value] ?? null;
+  if (docs.value.length === 2) return docs.value.find((other) => other !== doc.value)!;
+  return proposed.value === null ? null : doc.value;
+});
+export const otherDoc = computed<Doc | null>(() => (docB.value === doc.value ? null : docB.value));
+export const otherShown = computed(() => shownOf(docB.value?.info));
 
 const heads = ({ layerNumbers, headNumbers }: TraceInfo): string => JSON.stringify([layerNumbers, headNumbers]);
 
@@ -35,27 +45,14 @@ export const slotB = computed<Slot | null>(() => {
   if (!a || !b || !words) return null;
   const { l, h } = headName(a.info, at.value);
   const [layer, head] = [state.otherLayer.value, state.otherHead.value];
-  const proposed = b === a ? state.proposed.value : null;
-  const place = layer === null || head === null ? (proposed === null ? placeOf(b.info, l, h) : { ...headOf(b.info, proposed), n: proposed }) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head, n: layer * b.info.heads + head };
+  const n = b === a ? proposed.value : null;
+  const place = layer === null || head === null ? (n === null ? placeOf(b.info, l, h) : { ...headOf(b.info, n), n }) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head, n: layer * b.info.heads + head };
   return place && { doc: b, shown: words, ...place };
 });
 
-/** The text that B's head was chosen in. */
-let chosenIn: number | null | undefined;
-
-/** Another text in B is looked at with A's head, until one is chosen there. */
-export function followSlots(): void {
-  effect(() => {
-    const other = state.other.value;
-    if (chosenIn !== undefined && other !== chosenIn) state.otherLayer.value = state.otherHead.value = null;
-    chosenIn = other;
-  });
-}
-
-/** Put a head of a text into slot B. */
-export function setB(trace: number, layer: number | null, head: number | null): void {
+/** Put a head of a text into slot B; by default A's, until one is chosen there. */
+export function setB(trace: number, layer: number | null = null, head: number | null = null): void {
   batch(() => {
-    chosenIn = trace;
     state.other.value = trace;
     state.otherLayer.value = layer;
     state.otherHead.value = head;
@@ -91,8 +88,6 @@ export function swap(): void {
   });
 }
 
-const texts = (labels: Label[]): string[] => labels.map(marked);
-
 /** Of a run whose tokens were changed, each stands for the one in its place. */
 const inPlace = ({ length }: unknown[]): Aligned => ({ a: Int32Array.from({ length }, (_, n) => n), b: Int32Array.from({ length }, (_, n) => n) });
 
@@ -101,7 +96,7 @@ export const pairs = computed<Record<"rows" | "columns", Aligned> | null>(() => 
   const [one, other, a, b] = [doc.value, docB.value, shown.value, otherShown.value];
   if (!one || !other || !a || !b) return null;
   const run = (one.of?.origin ?? one.id) === (other.of?.origin ?? other.id);
-  const of = (side: "rows" | "columns"): Aligned => (run && a[side].length === b[side].length ? inPlace(a[side]) : align(texts(a[side]), texts(b[side])));
+  const of = (side: "rows" | "columns"): Aligned => (run && a[side].length === b[side].length ? inPlace(a[side]) : align(a[side].map(marked), b[side].map(marked)));
   return { rows: of("rows"), columns: of("columns") };
 });
 

@@ -48,8 +48,6 @@ export const to = signal(NONE);
 /** B's head, by its place in B's trace; null for the numbers of A's. */
 export const otherLayer = signal<number | null>(null);
 export const otherHead = signal<number | null>(null);
-/** B's head (layer * heads + head) where neither a text nor a head was chosen for B. Never in the URL. */
-export const proposed = signal<number | null>(null);
 /** Heads (layer * heads + head) that are drawn over each other, or averaged; the selected one is among them. */
 export const several = signal(NONE);
 export const blend = signal<Blend>("over");

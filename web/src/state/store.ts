@@ -21,13 +21,6 @@ export const failure = signal<string | null>(null);
 /** What went wrong, in its own words. */
 export const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 export const doc = computed<Doc | null>(() => docs.value[Math.min(state.trace.value, docs.value.length - 1)] ?? null);
-/** The trace in slot B; where none was chosen the only other one, else A's for a proposed head. May be A's, to compare two heads of one text. */
-export const docB = computed<Doc | null>(() => {
-  if (state.other.value !== null) return docs.value[state.other.value] ?? null;
-  if (docs.value.length === 2) return docs.value.find((other) => other !== doc.value)!;
-  return state.proposed.value === null ? null : doc.value;
-});
-export const otherDoc = computed<Doc | null>(() => (docB.value === doc.value ? null : docB.value));
 /** The head in view. */
 export const at = computed(() => {
   const [layers, heads] = [doc.value?.info.layers.length ?? 1, doc.value?.info.heads ?? 1];
@@ -38,9 +31,8 @@ export const at = computed(() => {
 export const headOf = ({ heads }: TraceInfo, n: number): { layer: number; head: number } => ({ layer: Math.floor(n / heads), head: n % heads });
 /** Thumbnails that arrive make another info of the same text. */
 const text = computed(() => doc.value?.info.queries);
-const shownOf = (info: TraceInfo | null | undefined): Shown | null => (info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null);
+export const shownOf = (info: TraceInfo | null | undefined): Shown | null => (info ? makeShown(info, state.filter.value, state.special.value, state.merged.value) : null);
 export const shown = computed(() => shownOf(text.value && doc.peek()?.info));
-export const otherShown = computed(() => shownOf(docB.value?.info));
 const placeIn = (of: Int32Array | undefined, token: number | null): number | null => {
   const index = of?.[token ?? -1] ?? -1;
   return index < 0 ? null : index;

@@ -79,18 +79,17 @@ export function sees({ causal, window, keys }: LayerRule, place: number, j: numb
   return !(keys && !keys[j]);
 }
 
-/** Number of keys that a query may look at. */
-export function allowedKeys(head: HeadArrays, i: number): number {
-  const { keys, queries, bias } = head;
-  let count = 0;
-  for (let j = 0; j < keys; j++) {
-    if (allowed(head, i + keys - queries, j) && !(bias && bias[i * keys + j] === -Infinity)) count++;
-  }
-  return count;
-}
-
 /** True if every query sees every key and nothing is added to the scores. */
 const bare = ({ bias, terms, rule }: HeadArrays): boolean => !bias && !terms && !rule.causal && !rule.window && !rule.keys;
+
+/** How many of these keys a query may look at. */
+export function allowedKeys(head: HeadArrays, i: number, of: Int32Array): number {
+  const { keys, queries, bias } = head;
+  if (bare(head)) return of.length;
+  let count = 0;
+  for (const j of of) if (allowed(head, i + keys - queries, j) && bias?.[i * keys + j] !== -Infinity) count++;
+  return count;
+}
 
 /**
  * Turn a row's scores into weights in place by softmax: all 0 for a row without keys, NaN if the scores are not numbers.
@@ -123,14 +122,26 @@ export function weightRow(head: HeadArrays, i: number, out: Float32Array): void 
   soften(head.keys, out, !bare(head), head.terms?.sink ?? null);
 }
 
-/** The weight that a sink takes of a row that sees a key: what the row lacks of 1. */
-export const sunk = ({ terms }: HeadArrays, row: Float32Array): number => (terms?.sink == null ? 0 : Math.max(0, row.reduce((rest, weight) => rest - weight, 1)));
+/** The weight that a sink takes of a row that sees a key: what the row's sum lacks of 1. */
+export const sunk = ({ terms }: HeadArrays, sum: number): number => (terms?.sink == null ? 0 : Math.max(0, 1 - sum));
 
 /** Entropy of a row of weights, in nats. */
 export function entropy(row: ArrayLike<number>): number {
   let sum = 0;
   for (let j = 0; j < row.length; j++) if (row[j] > 0) sum -= row[j] * Math.log(row[j]);
   return sum;
+}
+
+export function total(row: ArrayLike<number>): number {
+  let sum = 0;
+  for (let j = 0; j < row.length; j++) sum += row[j];
+  return sum;
+}
+
+/** Entropy of a row as the statistic has it: a sink's share is one more place; without the keys that are hidden, what is left is scaled to a sum of 1. */
+export function rowEntropy(row: Float32Array, hides: boolean): number {
+  const sum = total(row);
+  return hides && sum > 0 ? entropy(row) / sum + Math.log(sum) : entropy(row) + entropy([1 - sum]);
 }
 
 const FOUR = 4;
@@ -162,7 +173,11 @@ function scoreFour(head: HeadArrays, queries: ArrayLike<number>, from: number, o
 }
 
 /** True if this side of the picture is the plain text: one token per row or column, none hidden. */
-export const plain = ({ members, starts }: Groups, all: number): boolean => members.length === all && starts.length === all + 1 && members.every((token, n) => token === n && starts[n] === n);
+export function plain({ members, starts }: Groups, all: number): boolean {
+  let n = 0;
+  while (n < members.length && members[n] === n && starts[n] === n) n++;
+  return n === all && members.length === all && starts.length === all + 1;
+}
 
 /** Rows [from, to) over the columns [left, right), into `out`. */
 function fill(
@@ -194,8 +209,7 @@ function fill(
     for (let piece = first; piece < last; piece++) {
       const i = rows.members[piece];
       let kept = 1;
-      const { lse: sums } = head;
-      if (every || view.renormalise || columns.members.length !== keys || !sums) {
+      if (every || view.renormalise || columns.members.length !== keys || !head.lse) {
         weightRow(head, i, row);
         if (view.renormalise) {
           kept = 0;
@@ -207,7 +221,7 @@ function fill(
         const stop = columns.members[columns.starts[right] - 1] + 1;
         const part = row.subarray(start, stop);
         scoreRow(head, i, start, stop, part);
-        const lse = sums[i];
+        const lse = head.lse[i];
         for (let j = 0; j < part.length; j++) part[j] = lse === -Infinity ? 0 : Math.exp(part[j] - lse);
       }
       const share = kept === 0 ? 0 : 1 / (kept * (last - first));

@@ -1,7 +1,7 @@
 // One query meets one key: every number between q, k and the weight.
-import { scoreRow, shiftOf, sunk, weightRow } from "./cells";
+import { scoreRow, shiftOf, total, weightRow } from "./cells";
 import type { HeadArrays, TermName } from "./head";
-import { termsOf } from "./terms";
+import { dot, termsOf } from "./terms";
 
 /** Every step between one query and one key. */
 export interface Chain {
@@ -30,19 +30,19 @@ export function chain(head: HeadArrays, values: { v: Float32Array; d: number } |
   const q = head.q.slice(i * d, (i + 1) * d);
   const k = head.k.slice(j * d, (j + 1) * d);
   const product = q.map((number, n) => number * k[n]);
-  const dot = product.reduce((sum, number) => sum + number, 0);
   const scores = new Float32Array(keys);
   scoreRow(head, i, 0, keys, scores);
   const weights = new Float32Array(keys);
   weightRow(head, i, weights);
   const sees = scores.some((score) => score > -Infinity);
   return {
-    q, k, product, dot,
+    q, k, product,
+    dot: dot(q, 0, k, 0, d),
     scale: rule.scale,
     bias: head.bias ? head.bias[i * keys + j] - shiftOf(head, i) : 0,
     terms: termsOf(head, i, j),
     cap: head.terms?.cap ?? null,
-    sink: head.terms?.sink == null ? null : sees ? sunk(head, weights) : 0,
+    sink: head.terms?.sink == null ? null : sees ? Math.max(0, 1 - total(weights)) : 0,
     masked: scores[j] === -Infinity,
     score: scores[j],
     weight: weights[j],

@@ -99,7 +99,7 @@ export class Desk {
         return measure(this.head(name), { ...roles, masses: { ...roles.masses, ...Object.fromEntries(flags) } }, keys === queries, view, normed);
       },
       rows: ({ view, from, to, normed, ...name }) =>
-        viewRows(this.drawn(name), view, from, to, 0, view.columns.starts.length - 1, normed),
+        viewRows(this.drawn(name), view, from, to, 0, size(view.columns), normed),
       tile: ({ minus, view, box, height, width, normed, ...name }) =>
         minus
           ? difference({ heads: this.drawn(name), view, normed }, { heads: this.drawn(minus), view: minus.view, normed }, box, height, width).data

@@ -17,7 +17,10 @@ export interface Side {
 
 export interface Difference {
   data: Float32Array;
-  /** Half the summed differences of a row, averaged over rows: 0 if equal, 1 if nothing is in common; NaN without rows that have keys. */
+  /**
+   * Half the summed differences of a row, averaged over rows: 0 if equal, 1 if nothing is in common; NaN without rows that have keys.
+   * What a row lacks of 1, a sink's share or that of hidden keys, is one more place.
+   */
   moved: number;
 }
 
@@ -36,7 +39,7 @@ export function difference(a: Side, b: Side, box: readonly [number, number, numb
         apart += Math.abs(x[n]);
       }
       if (one > 0 && other > 0) {
-        sum += apart / 2;
+        sum += (apart + Math.abs(one - other)) / 2;
         count++;
       }
     }

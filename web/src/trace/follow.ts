@@ -1,6 +1,7 @@
 // A word followed through the layers: what every other token brings to it, as headscope.explain.taken_in has it.
 import { weightRow } from "./cells";
 import type { HeadArrays } from "./head";
+import { dot } from "./terms";
 
 /** A token's new vectors, layer by layer: what it keeps of itself and the shares of all others add up to 1. */
 export interface Followed {
@@ -23,7 +24,7 @@ export function follow(readings: Reading[], kept: Float32Array, i: number, token
     const row = weights.subarray(n * tokens, (n + 1) * tokens);
     weightRow(head, i, row);
     row.forEach((weight, j) => {
-      if (j !== i) total[Math.floor(n / heads) * tokens + j] += shares[n * tokens + j] = weight * reader.reduce((dot, number, x) => dot + number * v[j * reader.length + x], 0);
+      if (j !== i) total[Math.floor(n / heads) * tokens + j] += shares[n * tokens + j] = weight * dot(reader, 0, v, j * reader.length, reader.length);
     });
   });
   return { total, shares, weights };

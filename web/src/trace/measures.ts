@@ -1,6 +1,7 @@
 // Statistics of a head, and distances between heads, as in headscope.heads.
-import { allowedKeys, entropy, sees, size, sunk, viewRows, weightRow, type Groups, type View } from "./cells";
+import { allowedKeys, entropy, size, sunk, total, viewRows, weightRow, type Groups, type View } from "./cells";
 import type { HeadArrays } from "./head";
+import { pooled } from "./pooling";
 
 /** Step between the queries that heads are compared on: all of a short text, about 128 of a long one. */
 export const everyRow = (queries: number): number => Math.max(1, Math.ceil(queries / 128));
@@ -14,15 +15,14 @@ export interface Sample {
 /** Every so many queries of a head. */
 export function sample(head: HeadArrays): Sample {
   const every = everyRow(head.queries);
-  const count = Math.ceil(head.queries / every);
   const wide = head.keys + 1;
-  const rows = new Float32Array(count * wide);
-  const entropies = new Float32Array(count);
-  for (let n = 0; n < count; n++) {
+  const entropies = new Float32Array(Math.ceil(head.queries / every));
+  const rows = new Float32Array(entropies.length * wide);
+  for (let n = 0; n < entropies.length; n++) {
     const row = rows.subarray(n * wide, (n + 1) * wide);
     weightRow(head, n * every, row);
-    const seen = row.reduce((sum, weight) => sum + weight, 0);
-    row[head.keys] = sunk(head, row);
+    const seen = total(row);
+    row[head.keys] = sunk(head, seen);
     entropies[n] = seen > 0 ? entropy(row) : NaN;
   }
   return { rows, entropies };
@@ -87,12 +87,9 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
   const view = sifted ?? { rows: each(queries), columns: each(keys), renormalise: false };
   const every = sifted ? siftedShare(sifted) : measuredShare(queries, keys);
   const [down, across] = [size(view.rows), size(view.columns)];
-  const rows = Math.min(THUMB, down);
-  const columns = Math.min(THUMB, across);
-  const pooled = new Float32Array(rows * columns);
-  const row = new Float32Array(across);
   const tokens = ({ starts, members }: Groups, n: number): Int32Array => members.subarray(starts[n], starts[n + 1]);
-  const firsts = Int32Array.from({ length: across }, (_, c) => tokens(view.columns, c)[0]);
+  const all = Int32Array.from({ length: across }, (_, n) => n);
+  const firsts = all.map((c) => tokens(view.columns, c)[0]);
   const columnOf = new Int32Array(keys).fill(-1);
   for (let c = 0; c < across; c++) for (const j of tokens(view.columns, c)) columnOf[j] = c;
   const sums: Record<string, number> = {};
@@ -102,56 +99,59 @@ export function measure(head: HeadArrays, { masses, texts }: Roles, aligned: boo
     sums[name] = (sums[name] ?? 0) + value;
     counts[name] = (counts[name] ?? 0) + 1;
   };
-  /** Of the row at hand, the sum of what each column counts for. */
-  const summed = (of: (weight: number, column: number) => number): number => {
-    let sum = 0;
-    for (let c = 0; c < across; c++) sum += of(row[c], c);
-    return sum;
-  };
-  const roles = Object.entries(masses).map(([name, has]) => [name, Array.from(firsts, (j) => has[j])] as const).filter(([, has]) => has.includes(true));
-  for (let r = 0; r < down; r++) {
-    if (Math.floor(r / RUN) % every) continue;
-    if (sifted) row.set(viewRows([head], view, r, r + 1, 0, across, normed));
-    else weightRow(head, r, row);
+  const columnsOf = (has: (j: number) => boolean): Int32Array => all.filter((c) => has(firsts[c]));
+  const roles = Object.entries(masses).map(([name, has]) => [name, columnsOf((j) => has[j])] as const).filter(([, on]) => on.length);
+  const segments = [0, 1].map((text) => columnsOf((j) => texts[j] === text));
+  const count = (r: number, row: Float32Array): void => {
+    /** The sum of the row on some columns. */
+    const summed = (on: Int32Array): number => {
+      let sum = 0;
+      for (let n = 0; n < on.length; n++) sum += row[on[n]];
+      return sum;
+    };
     const own = tokens(view.rows, r);
     const [place, last] = [own[0], own[own.length - 1]].map((i) => i + keys - queries);
-    const base = Math.floor((r * rows) / down) * columns;
-    let [total, strongest] = [0, 0];
+    const sum = total(row);
+    if (sifted && sum > 0) for (let c = 0; c < across; c++) row[c] /= sum;
+    broken ||= Number.isNaN(sum);
+    let [strongest, squares, offset, distance] = [0, 0, 0, 0];
     for (let c = 0; c < across; c++) {
-      const at = base + Math.floor((c * columns) / across);
-      if (row[c] > pooled[at]) pooled[at] = row[c];
-      if (row[c] > strongest) strongest = row[c];
-      total += row[c];
+      const [weight, apart] = [row[c], firsts[c] - place];
+      if (weight > strongest) strongest = weight;
+      squares += weight * weight;
+      offset += weight * apart;
+      distance += weight * Math.abs(apart);
     }
-    if (sifted && total > 0) {
-      for (let c = 0; c < across; c++) row[c] /= total;
-      strongest /= total;
-    }
-    const padding = aligned && rule.keys !== null && !rule.keys[place];
-    broken ||= Number.isNaN(total);
-    if (strongest === 0 || padding) continue;
-    const share = sifted ? 0 : sunk(head, row);
+    // neither a query without keys nor padding
+    if (strongest === 0 || (aligned && rule.keys?.[place] === 0)) return;
+    const share = sifted ? 0 : sunk(head, sum);
     const nats = entropy(row) + entropy([share]);
     add("entropy", nats);
-    const allowed = sifted ? firsts.reduce((count, j) => count + Number(sees(rule, place, j)), 0) : allowedKeys(head, own[0]);
+    const allowed = allowedKeys(head, own[0], firsts);
     if (allowed > 1) add("normalised_entropy", nats / Math.log(allowed + (head.terms?.sink == null || sifted ? 0 : 1)));
-    add("effective_tokens", 1 / (summed((w) => w * w) + share ** 2));
+    add("effective_tokens", 1 / (squares + share ** 2));
     add("strongest", strongest);
     if (columnOf[0] >= 0) add("first", row[columnOf[0]]);
-    for (const [name, has] of roles) add(name, summed((w, c) => (has[c] ? w : 0)));
-    if (!aligned) continue;
+    for (const [name, on] of roles) add(name, summed(on));
+    if (!aligned) return;
     const text = texts[own[0]];
-    if (text >= 0) add("other_sentence", summed((w, c) => (texts[firsts[c]] === 1 - text ? w : 0)));
-    add("offset", summed((w, c) => w * (firsts[c] - place)));
-    add("distance", summed((w, c) => w * Math.abs(firsts[c] - place)));
+    if (text >= 0) add("other_sentence", summed(segments[1 - text]));
+    add("offset", offset);
+    add("distance", distance);
     for (const [name, j] of [["previous", place - 1], ["next", last + 1], ["same", place]] as const) {
       const c = columnOf[j] ?? -1;
       if (c >= 0) add(name, row[c]);
     }
-  }
+  };
+  const { data, height: rows, width: columns } = pooled([0, down, 0, across], THUMB, THUMB, (first, last) => {
+    if (Math.floor(first / RUN) % every) return new Float32Array((last - first) * across);
+    const values = viewRows(head, view, first, last, 0, across, normed);
+    for (let r = first; r < last; r++) count(r, values.slice((r - first) * across, (r - first + 1) * across));
+    return values;
+  });
   const statistics = Object.fromEntries(Object.keys(sums).map((name) => [name, broken ? NaN : sums[name] / counts[name]]));
   // weights times norms have no common end
-  const end = normed ? pooled.reduce((most, w) => (w > most ? w : most), 0) || 1 : 1;
-  const thumb = Uint8Array.from(pooled, (w) => Math.round(255 * Math.sqrt(Math.min(1, w / end))));
+  const end = normed ? data.reduce((most, w) => (w > most ? w : most), 0) || 1 : 1;
+  const thumb = Uint8Array.from(data, (w) => Math.round(255 * Math.sqrt(Math.min(1, w / end))));
   return { thumb, rows, columns, statistics };
 }

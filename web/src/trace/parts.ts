@@ -1,4 +1,4 @@
 // What the page needs of the worker's modules, from the one function that holds them.
 import parts from "./worker?function";
 
-export const { entropy, everyRow, plain, plainLabel, pooled, sees, siftedShare, size } = parts();
+export const { everyRow, plain, plainLabel, pooled, rowEntropy, sees, siftedShare, size } = parts();

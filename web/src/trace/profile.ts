@@ -18,7 +18,7 @@ const sums = new WeakMap<Float32Array, Float64Array>();
 /** The head with its rows' log-sum-exps, computed once where its trace came without. */
 function summed(head: HeadArrays): HeadArrays {
   if (head.lse) return head;
-  const { q, queries, keys } = head as HeadArrays;
+  const { q, queries, keys } = head;
   let lse = sums.get(q);
   if (!lse) {
     const row = new Float32Array(keys);

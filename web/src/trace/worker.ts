@@ -2,7 +2,7 @@
 import { Desk, type Questions } from "./desk";
 import { Absent, type Piece } from "./trace";
 
-export { entropy, plain, sees, size } from "./cells";
+export { plain, rowEntropy, sees, size } from "./cells";
 export { everyRow, siftedShare } from "./measures";
 export { pooled } from "./pooling";
 export { plainLabel } from "./trace";

@@ -113,24 +113,21 @@ class Backend:
         """Tokenize each word separately; a word that is spelled like a continuation token ("##ing") is that token."""
         with library_errors(self._where, AGAIN):
             encoding = self._words_tokenizer().encode(list(words), is_pretokenized=True, add_special_tokens=False)
-        word_tokens: list[list[tuple[int, str]]] = [[] for _ in words]
-        ids = encoding.ids
-        for index, token, owner in zip(ids, self._spelled(ids), encoding.word_ids, strict=True):
+        ids: list[list[int]] = [[] for _ in words]
+        for index, owner in zip(encoding.ids, encoding.word_ids, strict=True):
             if owner is not None:
-                word_tokens[owner].append((index, token))
-        for position, word in enumerate(words):
+                ids[owner].append(index)
+        for at, word in enumerate(words):
             if word.startswith(self._continuations) and word not in self._continuations:
                 whole = self.id(word)
-                if whole is not None:
-                    word_tokens[position] = [(whole, word)]
-        flat = [(index, token, position) for position, tokens in enumerate(word_tokens) for index, token in tokens]
-        return Pieces(
-            [index for index, _, _ in flat],
-            [token for _, token, _ in flat],
-            [position for _, _, position in flat],
-            [None] * len(flat),
-            len(words),
-        )
+                ids[at] = ids[at] if whole is None else [whole]
+        return self._of_words(ids)
+
+    def _of_words(self, ids: Sequence[Sequence[int]]) -> Pieces:
+        """The tokens of separate words, from the ids of each."""
+        flat = [index for word in ids for index in word]
+        owners = [at for at, word in enumerate(ids) for _ in word]
+        return Pieces(flat, self._spelled(flat), owners, [None] * len(flat), len(ids))
 
     def _spelled(self, ids: Sequence[int]) -> list[str]:
         """Return tokens as the vocabulary spells them; for added tokens, the library returns the matched text."""
@@ -234,11 +231,8 @@ def added_token(piece: AddedPiece) -> Any:
 
 def _state(component: Any) -> dict[str, Any]:
     """Return a component of the library as in tokenizer.json, a JSON object; {} for None."""
-    if component is None:
-        return {}
-    state = component.__getstate__()
-    value = json.loads(state)
-    return value if isinstance(value, dict) else {}
+    state: dict[str, Any] = {} if component is None else json.loads(component.__getstate__())
+    return state
 
 
 def _continuation_marks(rust: tokenizers.Tokenizer) -> tuple[str, ...]:
@@ -268,11 +262,7 @@ LONGEST_MESSAGE = 400
 
 @contextmanager
 def library_errors(
-    where: str,
-    advice: str,
-    *,
-    library: str = "the tokenizers library",
-    kind: type[HeadscopeError] = CheckpointError,
+    where: str, advice: str, *, library: str = "the tokenizers library", kind: type[HeadscopeError] = CheckpointError
 ) -> Iterator[None]:
     """Turn exceptions of the `tokenizers` library, or of another one that uses it, into an error of headscope's.
 

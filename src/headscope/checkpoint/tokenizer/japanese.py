@@ -95,13 +95,12 @@ class Japanese(Backend):
 
     def word_pieces(self, words: Sequence[str]) -> Pieces:
         """Tokenize each word as if it came from MeCab: apply NFKC and lower case, but no segmentation."""
-        found: list[tuple[int, int]] = []
-        for at, word in enumerate(words):
+        ids: list[list[int]] = []
+        for word in words:
             whole = self.id(word) if word.startswith("##") else None
             tokens = self._encoded(word, lambda part: [(self._cased(self._normal(part)), None)])
-            found += [(index, at) for index in ([token[0] for token in tokens] if whole is None else [whole])]
-        ids = [index for index, _ in found]
-        return Pieces(ids, self._spelled(ids), [at for _, at in found], [None] * len(ids), len(words))
+            ids.append([index for index, _, _ in tokens] if whole is None else [whole])
+        return self._of_words(ids)
 
     def _encoded(
         self, text: str, words_of: Callable[[str], list[Word]]

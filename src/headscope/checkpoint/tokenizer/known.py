@@ -176,7 +176,7 @@ def reads_segments(settings: Settings, class_name: str | None, wanted: str = "ow
     if class_name not in BY_VERSION:
         return class_name not in WITHOUT_SEGMENTS, ""
     saved = settings.model.get("transformers_version")
-    stated = re.match(r"[0-9]+", saved) if isinstance(saved, str) else None
+    stated = re.match(r"[0-9]{1,9}", saved) if isinstance(saved, str) else None
     newer = class_name == "TokenizersBackend" or "backend" in settings.options or int(stated[0] if stated else 4) > 4
     which = "transformers 5 saved it" if newer else "transformers 4 saved it" if stated else "no file says who saved it"
     other = "version 4 gives two" if newer else "version 5 gives one"
@@ -189,6 +189,13 @@ def reads_segments(settings: Settings, class_name: str | None, wanted: str = "ow
 FOREIGN_VOCABULARY = "this vocabulary can't belong to its"
 """The beginning of the note on one."""
 
+CASING = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""Setting of BERT's tokenizers -> its name in the library's BertNormalizer."""
+
 ENOUGH = 0.01
 """From this share of upper-case (or accented) tokens, the model was trained with them. Fewer prove nothing."""
 
@@ -196,7 +203,7 @@ ENOUGH = 0.01
 def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> tuple[dict[str, Any], list[str]]:
     """Return the settings in tokenizer_config.json; those that it lacks are derived from the vocabulary, with reasons.
 
-    They have the names of the library's BertNormalizer.
+    They have the names of the library's BertNormalizer, as in `CASING`.
 
     transformers lower-cases by default, and so reads cased models wrongly. A vocabulary without upper-case letters
     must come from lower-cased text; a vocabulary with many must come from cased text.
@@ -205,9 +212,7 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> tuple[di
         UnsupportedError: the vocabulary proves neither, or another kind of tokenizer made it.
     """
     reasons: list[str] = []
-    lower = settings.flag("do_lower_case", None)
-    accents = settings.flag("strip_accents", None)
-    ideographs = settings.flag("tokenize_chinese_chars", None)
+    lower, accents, ideographs = (settings.flag(option, None) for option in CASING)
     words = [piece for piece in vocabulary if not (piece.startswith("[") and piece.endswith("]"))]
     lettered = [piece for piece in words if any(map(str.isalpha, piece))]
     if lower is None:
@@ -242,7 +247,7 @@ def decide_casing(vocabulary: Mapping[str, int], settings: Settings) -> tuple[di
                 advice="name the segmenter in tokenizer_config.json (tokenizer_class, word_tokenizer_type, "
                 f"tokenize_chinese_chars), or {BY_IDS}",
             )
-    return {"lowercase": lower, "strip_accents": accents, "handle_chinese_chars": ideographs}, reasons
+    return dict(zip(CASING.values(), (lower, accents, ideographs), strict=True)), reasons
 
 
 def _accented(piece: str) -> bool:

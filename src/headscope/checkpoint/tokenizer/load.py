@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headscope.checkpoint.open_checkpoint import Checkpoint, open_checkpoint
-from headscope.checkpoint.raw_files import Folder
+from headscope.checkpoint.open_checkpoint import Checkpoint
+from headscope.checkpoint.resolve import resolve
 from headscope.checkpoint.tokenizer.face import Engine, Tokenizer
 from headscope.checkpoint.tokenizer.known import (
     BY_IDS,
@@ -78,7 +78,7 @@ def borrowed_tokenizer(
     """Return the tokenizer of another folder or checkpoint, for a model whose own checkpoint has none.
 
     Args:
-        name: a folder with tokenizer files, or the name of another checkpoint.
+        name: a folder with tokenizer files, or the name of another checkpoint, whose weights are not looked for.
         checkpoint: of the model.
         embeddings: number of tokens that the model knows.
         segments: as for `load_tokenizer`.
@@ -88,13 +88,12 @@ def borrowed_tokenizer(
         CheckpointError: there are no tokenizer files, or one can't be read.
         InputError: the tokenizer has more tokens than the model has embeddings.
     """
-    folder = Path(name)
-    files = Folder(folder).path if folder.is_dir() else open_checkpoint(name).file
-    if not any(files(each) for each in FILES):
-        raise CheckpointError(
+    _, place, _ = resolve(name, None)
+    if not any(place.path(each) for each in FILES):
+        raise place.unreachable or CheckpointError(
             f"none of {', '.join(FILES)} is there", where=str(name), advice="name a folder with a tokenizer's files"
         )
-    tokenizer = load_tokenizer(_Borrowed(str(name), checkpoint.config, files), segments)
+    tokenizer = load_tokenizer(_Borrowed(str(name), checkpoint.config, place.path), segments)
     if tokenizer.size > embeddings:
         raise InputError(
             f"the tokenizer has {tokenizer.size:,} tokens, and the model embeddings for {embeddings:,}",
@@ -185,6 +184,9 @@ def _incomplete(
     named = "" if class_name is None else f" for its {class_name}"
     found = f"the checkpoint lacks the files of a tokenizer{named}: {lacking}"
     advice = f"put the model's tokenizer files beside its weights, or {BY_IDS}"
+    if isinstance(checkpoint, Checkpoint) and (unreachable := checkpoint._place.unreachable) is not None:
+        found = f"the hub can't be reached, and its cache lacks the files of a tokenizer{named}: {lacking}"
+        return CheckpointError(found, where=settings.where, advice=f"{unreachable.advice}; or {BY_IDS}")
     if isinstance(checkpoint, Checkpoint) and checkpoint.held:
         advice = f"open the model with its tokenizer: hs.open(model, tokenizer=tokenizer); or {BY_IDS}"
     useless = [name for name in there if name not in read]

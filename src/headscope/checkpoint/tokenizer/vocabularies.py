@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.checkpoint.json_text import MOST_BYTES, brief, shortened, shown
 from headscope.checkpoint.raw_files import read_whole
 from headscope.checkpoint.tokenizer.backend import Backend, added_token, library_errors
-from headscope.checkpoint.tokenizer.known import BY_IDS, RESIDUES, WORDPIECE, decide_casing, usual_specials
+from headscope.checkpoint.tokenizer.known import BY_IDS, CASING, RESIDUES, WORDPIECE, decide_casing, usual_specials
 from headscope.checkpoint.tokenizer.tokenizer_config import AGAIN, Settings, parse_json
 from headscope.errors import CheckpointError, UnsupportedError
 
@@ -185,9 +185,8 @@ def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
     Raises:
         CheckpointError: the file is empty or not UTF-8.
     """
-    text = _read_text(path, where)
-    lines = text.replace("\r\n", "\n").split("\n")
-    if lines and not lines[-1]:
+    lines = _read_lines(path, where)
+    if not lines[-1]:
         lines.pop()
     vocabulary = {line.rstrip() or line: index for index, line in enumerate(lines)}
     if not any(vocabulary):
@@ -195,13 +194,13 @@ def read_vocab_txt(path: Path, where: str) -> dict[str, int]:
     return vocabulary
 
 
-def _read_text(path: Path, where: str) -> str:
+def _read_lines(path: Path, where: str) -> list[str]:
     try:
         data = read_whole(path, MOST_BYTES)
         lines = data.count(b"\n")
         if lines > MOST_LINES:
             raise OSError(errno.EFBIG, f"it has {lines:,} lines, at most {MOST_LINES:,} are read")
-        return data.decode("utf-8")
+        return data.decode("utf-8").replace("\r\n", "\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise _unusable(where, f"{path.name} can't be read as UTF-8 text: {reason}") from error
@@ -227,7 +226,7 @@ def _check_ids(vocabulary: Mapping[str, int], where: str) -> None:
 
 def _read_merges(path: Path, where: str) -> list[tuple[str, str]]:
     merges = []
-    for number, line in enumerate(_read_text(path, where).replace("\r\n", "\n").split("\n"), 1):
+    for number, line in enumerate(_read_lines(path, where), 1):
         if not line or line.startswith("#version"):
             continue
         parts = line.split(" ")
@@ -254,19 +253,13 @@ def mark_special(rust: tokenizers.Tokenizer, settings: Settings, class_name: str
 
 def _apply_settings(rust: tokenizers.Tokenizer, settings: Settings, class_name: str | None) -> list[str]:
     """Apply the settings in tokenizer_config.json that differ from tokenizer.json, and return a note on each."""
-    notes: list[str] = []
+    fields: list[tuple[Any, str, str]] = []
     if class_name in WORDPIECE and type(rust.normalizer).__name__ == "BertNormalizer":
-        fields = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
-        fields["tokenize_chinese_chars"] = "handle_chinese_chars"
-        notes += _set(rust.normalizer, settings, fields)
+        fields = [(rust.normalizer, option, field) for option, field in CASING.items()]
     if type(rust.pre_tokenizer).__name__ == "ByteLevel":
-        notes += _set(rust.pre_tokenizer, settings, {"add_prefix_space": "add_prefix_space"})
-    return notes
-
-
-def _set(component: Any, settings: Settings, fields: Mapping[str, str]) -> list[str]:
+        fields.append((rust.pre_tokenizer, "add_prefix_space", "add_prefix_space"))
     notes = []
-    for option, field in fields.items():
+    for component, option, field in fields:
         value = settings.flag(option, None)
         if value is not None and value != getattr(component, field):
             setattr(component, field, value)

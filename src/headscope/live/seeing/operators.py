@@ -197,7 +197,7 @@ def _run_observed(op: Any, observer: Observer, keys: Any, *args: Any, **kwargs: 
         if notes is None:
             return observer(op, run, args, kwargs)
         if op in FUSED_KERNELS:
-            return notes.run(op, run, args, kwargs)
+            notes.note(args[0])
         return run(*args, **kwargs)
 
 
