@@ -270,9 +270,6 @@ UNSAFE: dict[str, Make] = {
 }
 
 CONJUGATED = b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st"
-CONJUGATED = b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st"
-CONJUGATED = b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st"
-CONJUGATED = b"(" + storage() + number(0) + numbers(4) + numbers(1) + b"\x89}}" + text("conj") + b"\x88st"
 PICKLES: dict[str, Make] = {
     "empty": code(b""),
     "cut": code(state(tensor())[:40]),

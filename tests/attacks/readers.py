@@ -19,20 +19,9 @@ from typing import Any
 import numpy as np
 
 import headscope as hs
+from attacks import hostile
 from attacks import mutations as ways
-from attacks.hostile import (
-    ARCHIVES,
-    GOOD,
-    LEGACY_DATA,
-    PICKLES,
-    UNSAFE,
-    archive,
-    legacy,
-    shards,
-    state,
-    storage,
-    tensor,
-)
+from attacks.hostile import GOOD, LEGACY_DATA, archive, legacy, shards, state, storage, tensor
 from finished_survey import finished
 from headscope.atlas.result import Survey
 from headscope.atlas.survey_data import FIELDS
@@ -240,13 +229,15 @@ def safetensors_files(_: Path) -> list[bytes]:
 def zip_files(folder: Path) -> list[bytes]:
     views = (tensor((2, 2), (2, 1)), tensor((2, 2), (1, 2)), tensor((), (), 3), tensor((3, 2), (0, 1), 2))
     whole = [GOOD, archive(state(tensor(), *views))]
-    return whole + [data for data in _made(folder, {**UNSAFE, **PICKLES, **ARCHIVES}) if _is_archive(data)]
+    return whole + [
+        data for data in _made(folder, hostile.UNSAFE | hostile.PICKLES | hostile.ARCHIVES) if _is_archive(data)
+    ]
 
 
 def legacy_files(folder: Path) -> list[bytes]:
     whole = [legacy(state(tensor()), LEGACY_DATA), legacy(state(tensor(), tensor((2, 2), (1, 2))), LEGACY_DATA)]
     whole.append(legacy(state(tensor(held=storage(kind="torch\nBFloat16Storage"))), LEGACY_DATA[:16]))
-    return whole + [data for data in _made(folder, {**UNSAFE, **ARCHIVES}) if data.startswith(b"\x80")]
+    return whole + [data for data in _made(folder, hostile.UNSAFE | hostile.ARCHIVES) if data.startswith(b"\x80")]
 
 
 def _made(folder: Path, attacks: dict[str, Callable[[Path], Any]]) -> list[bytes]:

@@ -23,7 +23,7 @@ from naive_layers import PRE_NORM, naive_layers, run_layers
 from random_models import ids, made, random_model
 
 HEADS = {
-    "Bert": lambda m: (*attrgetter("transform.dense", "transform.LayerNorm", "decoder")(m.cls.predictions),),
+    "Bert": lambda m: attrgetter("transform.dense", "transform.LayerNorm", "decoder")(m.cls.predictions),
     "Roberta": lambda m: (m.lm_head.dense, m.lm_head.layer_norm, m.lm_head.decoder),
     "DistilBert": lambda m: (m.vocab_transform, m.vocab_layer_norm, m.vocab_projector),
     "Electra": lambda m: (m.generator_predictions.dense, m.generator_predictions.LayerNorm, m.generator_lm_head),
@@ -52,13 +52,11 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with torch.no_grad():
         layers = naive_layers(module.base_model, text)
         module(input_ids=torch.tensor([text]), attention_mask=torch.ones(1, len(text), dtype=torch.long))
-    for handle in handles:
-        handle.remove()
-    with torch.no_grad():
+        for handle in handles:
+            handle.remove()
         for layer in layers:
             inner = [one for one in layer.module.modules() if isinstance(one, nn.LayerNorm)]
-            middle = inner[0](before[inner[0]])
-            fed.append(before[inner[1]] - middle)
+            fed.append(before[inner[1]] - inner[0](before[inner[0]]))
     model = hs.open(checkpoint.folder)
     parts = HEADS[request.param](module)
     return SimpleNamespace(model=model, trace=model.trace(ids=text), layers=layers, before=before, fed=fed, parts=parts)

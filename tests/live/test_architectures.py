@@ -63,17 +63,18 @@ def architectures() -> Iterator[Architecture]:
             continue
         kinds = {cls: kind_of(cls) for cls in classes}
         used = frozenset(name for cls, kind in kinds.items() if not kind.is_model for name in names_used(cls))
+        reads = any(kind.uses_interface or kind.calls_sdpa or reader_of(cls) for cls, kind in kinds.items())
+        inside = sorted(cls.__name__ for cls in classes if reader_of(cls))
+        alone = sorted(
+            one.__name__ for one, kind in kinds.items() if kind.computes_own_attention and not reader_of(one)
+        )
+        terms = (("attn_logit_softcapping", "soft cap"), ("sinks", "sinks"))
         yield Architecture(
             folder.name,
-            any(kind.uses_interface or kind.calls_sdpa or reader_of(cls) for cls, kind in kinds.items())
-            or "MultiheadAttention" in used,
-            tuple(sorted(cls.__name__ for cls in classes if reader_of(cls))),
-            tuple(
-                sorted(
-                    cls.__name__ for cls, kind in kinds.items() if kind.computes_own_attention and not reader_of(cls)
-                )
-            ),
-            tuple(word for name, word in (("attn_logit_softcapping", "soft cap"), ("sinks", "sinks")) if name in used),
+            reads or "MultiheadAttention" in used,
+            tuple(inside),
+            tuple(alone),
+            tuple(word for name, word in terms if name in used),
         )
 
 
@@ -110,6 +111,7 @@ def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
     why = {
         each.name: "; ".join(dict.fromkeys(REASONS[name] for name in each.alone if name in REASONS)) for each in refused
     }
+    by_notes = {notes: [each.name for each in read if _notes(each) == notes] for notes in map(_notes, read) if notes}
     plain = [f"{each.name} ({', '.join(each.alone)})" for each in refused if not why[each.name]]
     return "\n\n".join(
         [
@@ -122,7 +124,7 @@ def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
             "Contexts of these, as of all others, are recomputed and compared while they run:",
             _names(each.name for each in read if each.name not in compared),
             "A reader turns a class's inputs into Q, K, V and score terms. An exception is a class that isn't read.",
-            _table(("architectures", "notes"), ([", ".join(names), notes] for notes, names in _by_notes(read).items())),
+            _table(("architectures", "notes"), ([", ".join(names), notes] for notes, names in by_notes.items())),
             f"## Not read ({len(refused)})",
             "These classes compute their attention themselves, each in its own way, and have no reader:",
             _names(plain),
@@ -140,15 +142,6 @@ def as_markdown(listed: list[Architecture], compared: set[str]) -> str:
             _names(name for name in none if name not in WITHOUT_WEIGHTS),
         ]
     )
-
-
-def _by_notes(read: list[Architecture]) -> dict[str, list[str]]:
-    """Notes -> the architectures that have them."""
-    grouped: dict[str, list[str]] = {}
-    for each in read:
-        if notes := _notes(each):
-            grouped.setdefault(notes, []).append(each.name)
-    return grouped
 
 
 def _notes(each: Architecture) -> str:

@@ -402,12 +402,11 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
     inner.register_forward_pre_hook(lambda *_: (inside.wait(), None)[1])
     for captured, alone in zip(together(run), expected, strict=True):
         assert len(captured.forwards) == 1
-        trace = captured.trace
-        assert len(trace.layers) == 2
-        for ours, theirs in zip(trace.layers, alone.layers, strict=True):
+        assert len(captured.trace.layers) == 2
+        for ours, theirs in zip(captured.trace.layers, alone.layers, strict=True):
             np.testing.assert_allclose(ours.q, theirs.q, atol=1e-6)
             np.testing.assert_allclose(ours.k, theirs.k, atol=1e-6)
-        assert trace.verify(reference=False).agrees
+        assert captured.trace.verify(reference=False).agrees
 
 
 def test_each_task_sees_its_own_forward_passes() -> None:
@@ -442,8 +441,7 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     make: Callable[[], Any], first: str
 ) -> None:
     model, inner, given = make()
-    inside, changed = threading.Event(), threading.Event()
-    slow: list[int] = []
+    inside, changed, slow = threading.Event(), threading.Event(), list[int]()
 
     def wait(*_: Any) -> None:
         if threading.get_ident() in slow:
@@ -468,9 +466,7 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     hook = inner.register_forward_pre_hook(wait)
     found = together(run, 2)
     hook.remove()
-    for at in range(2):
-        assert len(found[at].trace.queries) == 5 + at
-        assert len(found[at].trace.layers) == 2
+    assert [(len(each.trace.queries), len(each.trace.layers)) for each in found] == [(5, 2), (6, 2)]
     assert not model._forward_hooks
     assert not model._forward_pre_hooks
 
@@ -479,10 +475,10 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
 def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> None:
     """Of the whole model, of a part of it, and of some layers."""
     model, part, given = make()
-    with torch.no_grad(), hs.capture(model) as outer:
+    with hs.capture(model) as outer:
         inner = captured_of(model, given(0))
-        with hs.capture(part) as second, hs.capture(model, layers=[0]) as first:
-            model(given(1))
+        with hs.capture(part) as second:
+            first = captured_of(model, given(1), options={"layers": [0]})
     assert [len(trace.queries) for trace in outer.traces] == [5, 6]
     assert len(inner.trace.layers) == len(outer.traces[0].layers) == 2
     for one, layer in ((first, 0), (second, 1)):
@@ -548,13 +544,9 @@ def test_a_layer_that_another_thread_runs_is_named(
 def test_a_transformers_layer_that_another_thread_runs_is_named() -> None:
     model, _, ids = transformers_model()
     run = model.encoder.layer[1].forward
-
-    def elsewhere(*args: Any, **kwargs: Any) -> Any:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(run, *args, **kwargs).result()
-
-    model.encoder.layer[1].forward = elsewhere  # type: ignore[method-assign]
-    refused(r"another thread in encoder\.layer\.1", model, ids(0))
+    with ThreadPoolExecutor(1) as pool:
+        model.encoder.layer[1].forward = lambda *args, **kwargs: pool.submit(run, *args, **kwargs).result()
+        refused(r"another thread in encoder\.layer\.1", model, ids(0))
 
 
 def test_layers_without_a_call_are_listed() -> None:

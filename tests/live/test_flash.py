@@ -27,27 +27,18 @@ from products import in_turn
 
 
 def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    scale: float | None,
-    causal: bool,
-    window: tuple[int, int],
-    cap: float,
-    sinks: torch.Tensor | None = None,
+    *qkv: torch.Tensor, scale: float | None, causal: bool, window: tuple[int, int], cap: float, sinks: Any = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Contexts (batch, queries, heads, d_value) and log-sum-exps (batch, heads, queries).
 
     Args:
-        q, k, v: (batch, tokens, heads, width), with fewer heads in k and v under grouped-query attention.
+        qkv: each (batch, tokens, heads, width), with fewer heads in k and v under grouped-query attention.
         scale: factor of q . k.
         causal, window: aligned at the last query and the last key; -1 is no limit.
         cap: the soft cap; 0 for none.
         sinks: (heads,).
     """
-    shared = q.shape[2] // k.shape[2]
-    k, v = (x.repeat_interleave(shared, 2) for x in (k, v))
+    q, k, v = (x.repeat_interleave(qkv[0].shape[2] // x.shape[2], 2) for x in qkv)
     scores = torch.einsum("bihd,bjhd->bhij", q.float(), k.float()) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if cap:
         scores = cap * torch.tanh(scores / cap)
@@ -57,12 +48,8 @@ def attend(
         scores = scores.masked_fill(distance < -left, float("-inf"))
     if right >= 0:
         scores = scores.masked_fill(distance > right, float("-inf"))
-    logits = (
-        scores
-        if sinks is None
-        else torch.cat([scores, sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
-    )
-    lse = logits.logsumexp(-1)
+    lse = scores.logsumexp(-1)
+    lse = lse if sinks is None else lse.logaddexp(sinks.float()[:, None])
     weights = (scores - lse[..., None]).exp()
     return torch.einsum("bhij,bjhd->bihd", weights, v.float()).to(q.dtype), lse
 

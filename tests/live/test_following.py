@@ -526,6 +526,12 @@ def test_tokens_that_are_dropped_midway() -> None:
     assert list(half.ids) == IDS[0, ::2].tolist()
 
 
+def test_ids_that_change_after_the_pass() -> None:
+    captured = run(Case(NAMED["with positions"].embed, None, (ids := IDS.clone(),)))
+    ids.fill_(0)
+    assert rows(captured) == IDS.tolist()
+
+
 # Models of transformers, and models around them: followed once, known from then on, and never mistaken.
 
 

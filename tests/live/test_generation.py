@@ -282,16 +282,8 @@ def test_steps_that_are_undone_at_the_end_are_followed(name: str) -> None:
     agrees_alone(trace, model)
 
 
-def test_two_sequences_in_one_block_are_two() -> None:
-    model = model_of("llama")
-    first, second = prompts(1)[0], prompts(1, seed=2)[0]
-    with hs.capture(model) as captured:
-        both = [model.generate(ids, do_sample=False, max_new_tokens=NEW, min_new_tokens=NEW) for ids in (first, second)]
-    assert [trace.ids for trace in captured.generations] == [tuple(one[0, :-1].tolist()) for one in both]
-
-
 def test_sequences_that_take_turns_are_told_apart() -> None:
-    """Two caches, extended alternately: each step's keys are those of its own cache."""
+    """Two texts in one block, whose caches are extended alternately: each step's keys are those of its own."""
     model, texts, caches = model_of("gpt2"), [prompts(1, seed)[0] for seed in (1, 2)], [DynamicCache(), DynamicCache()]
     with torch.no_grad(), hs.capture(model) as captured:
         for step in (texts, [torch.tensor([[7]])] * 2, [torch.tensor([[8]])] * 2):

@@ -18,6 +18,7 @@ from torch.nn.functional import layer_norm, multi_head_attention_forward, scaled
 from families import BY_NAME, DECODER, Family
 from headscope.errors import InputError, UnsupportedError
 from headscope.live import ablate, capture
+from products import in_turn
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 
@@ -36,13 +37,12 @@ def test_diff_llama_has_two_maps_a_layer() -> None:
     captured = captured_of(model, ids, use_cache=False)
     model.set_attn_implementation("eager")  # type: ignore[operator]
     eager = model(ids, use_cache=False, output_attentions=True).attentions
-    assert captured.stacks == ("self", "self.2")
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
     for trace in captured.traces:
         assert trace.verify().agrees
         for layer, theirs in enumerate(eager):
             np.testing.assert_allclose(trace[layer].weights[:], theirs[0], atol=1e-6)
-    assert [trace.stack for trace in captured["self.2"]] == ["self.2"]
+    assert captured["self.2"] == captured.traces[1:]
 
 
 def test_a_part_can_be_silenced_alone() -> None:
@@ -106,14 +106,19 @@ def test_a_part_that_is_called_module_is_no_wrapper_beside_others() -> None:
 
 
 def test_shared_layers_are_counted_as_they_run() -> None:
-    layers = nn.Sequential(Residual(), Residual())
-    model = own(lambda self, x: layers(layers(layers(x))), a=nn.ModuleList([Residual()]), layers=layers)
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        for layer in [*self.layers] * 3:
+            x = layer(x)
+        return x
+
+    a, b, layers = (nn.ModuleList(Residual() for _ in range(count)) for count in (1, 1, 2))
+    model = own(forward, a=a, b=b, layers=layers)
     trace = captured_of(model, torch.randn(1, 6, 32)).trace
     assert trace.numbers == (0, 1, 2, 3, 4, 5)
     assert [record.name for record in trace.layers] == ["layers.0", "layers.1"] * 3
 
 
-@pytest.mark.parametrize(("channels", "layers"), [(3, 1), (3, 2), (4, 1), (4, 2)])
+@pytest.mark.parametrize(("channels", "layers"), in_turn((3, 4), (1, 2)))
 def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, layers: int) -> None:
     sizes = {"num_hidden_layers": layers, "d_model": 32, "num_attention_heads": 4, "ffn_dim": 40}
     patches = {"num_input_channels": channels, "context_length": 32, "patch_length": 8, "patch_stride": 8}
@@ -329,10 +334,8 @@ class Functional(Loop):
 def inside(loop: Loop) -> nn.Module:
     """A model with attention that is read, and a loop in one of its parts."""
 
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        return self.encoder(x + self.first(x, x, x, need_weights=False)[0])
-
-    return own(forward, first=nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), encoder=loop)
+    parts = {"first": nn.MultiheadAttention(WIDTH, HEADS, batch_first=True), "encoder": loop}
+    return own(lambda self, x: self.encoder(x + self.first(x, x, x, need_weights=False)[0]), **parts)
 
 
 def build(make: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
@@ -344,9 +347,8 @@ def build(make: Callable[[], Any]) -> tuple[Any, torch.Tensor]:
 )
 def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[int, ...]) -> None:
     model, x = build(cls)
-    captured = captured_of(model, x.clone())
-    trace = captured.trace
-    assert (captured.stacks, trace.numbers) == (("self",), numbers)
+    trace = captured_of(model, x.clone()).trace
+    assert (trace.stack, trace.numbers) == ("self", numbers)
     assert {record.name for record in trace.layers} == {cls.__name__}
     assert trace.verify().agrees
     for number, at in zip(numbers, model.order, strict=True):  # type: ignore[arg-type]
@@ -362,8 +364,8 @@ def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[
 
 def test_a_loop_in_a_part_of_a_model() -> None:
     model, x = build(lambda: inside(Loop()))
-    captured = captured_of(model, x)
-    assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("first", (0,)), ("encoder", (0, 1, 2))]
+    traces = captured_of(model, x).traces
+    assert [(trace.stack, trace.numbers) for trace in traces] == [("first", (0,)), ("encoder", (0, 1, 2))]
 
 
 @pytest.mark.parametrize(("cls", "silenced"), [(Loop, 0), (Loop, 1), (Loop, 2), (Skipping, 2), (Again, 4)])
@@ -386,12 +388,10 @@ def test_heads_of_a_loop_s_layers_are_silenced(cls: type[Loop], silenced: int) -
 def test_self_and_cross_attention_in_one_loop() -> None:
     def forward(self: Any, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
-            q, k, v = (split(layer[name](x)) for name in ("q", "k", "v"))
-            x = x + layer["o"](merged(scaled_dot_product_attention(q, k, v)))
-            q = split(layer["cross_q"](x))
-            k, v = (split(layer[name](memory)) for name in ("cross_k", "cross_v"))
-            given.append((q, k))
-            x = x + layer["cross_o"](merged(scaled_dot_product_attention(q, k, v)))
+            q, k, v, out, cross_q, cross_k, cross_v, cross_out = layer.values()
+            x = x + out(merged(scaled_dot_product_attention(split(q(x)), split(k(x)), split(v(x)))))
+            given.append((split(cross_q(x)), split(cross_k(memory))))
+            x = x + cross_out(merged(scaled_dot_product_attention(*given[-1], split(cross_v(memory)))))
         return x
 
     names = ("q", "k", "v", "o", "cross_q", "cross_k", "cross_v", "cross_o")
@@ -529,7 +529,8 @@ def test_lists_in_stages_and_lists_that_run_again() -> None:
     def stage() -> nn.Module:
         return nn.Sequential(*(residual(MIXES["side by side"], Head) for _ in range(2)))
 
-    model, x = build(lambda: own(lambda self, x: stages(stages(x)), stages=(stages := nn.Sequential(stage(), stage()))))
+    twice: Mix = lambda self, x: self.stages(self.stages(x))  # noqa: E731
+    model, x = build(lambda: own(twice, stages=nn.Sequential(stage(), stage())))
     trace = captured_of(model, x).trace
     assert trace.numbers == tuple(range(8))
     for layer in range(8):

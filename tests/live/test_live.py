@@ -214,18 +214,16 @@ def test_verify_finds_a_wrong_id(way: str) -> None:
     named = list(found.ids)
     named[2] = next(number for number in range(5, 50) if number not in named)
     report = found.replaced(queries=replace(found.queries, ids=tuple(named))).verify()
-    wrong = next(check for check in report.checks if check.name == "tokens")
-    assert not wrong.agrees
-    assert wrong.query == 2
+    (wrong,) = (check for check in report.checks if check.name == "tokens")
+    assert (wrong.agrees, wrong.query) == (False, 2)
 
 
 def test_verify_finds_what_is_wrong() -> None:
     _, captured, _ = pass_of(BERT, padded=False)
-    found = captured.traces[0]
-    broken = found.layers[1].v.copy()
+    first, second = captured.traces[0].layers
+    broken = second.v.copy()
     broken[2, 3] += 1
-    found = found.replaced(layers=(found.layers[0], replace(found.layers[1], v=broken)))
-    report = found.verify(reference=False)
+    report = captured.traces[0].replaced(layers=(first, replace(second, v=broken))).verify(reference=False)
     assert not report.agrees
     assert (report.worst.name, report.worst.layer, report.worst.head) == ("module output", 1, 2)
 
@@ -339,8 +337,7 @@ def test_the_one_liner_takes_its_tokenizer_by_name() -> None:
 
 
 def test_describe_counts_ties_once_and_repeats_together() -> None:
-    config = transformers.BertConfig(**TEXT)
-    model = transformers.BertForMaskedLM(config)
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**TEXT))
     for parameter in model.bert.embeddings.parameters():
         parameter.requires_grad = False
     description = describe(model)
@@ -391,8 +388,7 @@ def test_modules_without_transformers_say_what_to_install(monkeypatch: pytest.Mo
 
 
 def test_outputs_are_kept_where_they_are_small() -> None:
-    config = transformers.BertConfig(**TEXT, num_labels=3)
-    model = transformers.BertForSequenceClassification(config).eval()
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**TEXT, num_labels=3)).eval()
     output, captured = passed(model, torch.tensor([[4, 5, 6]]))
     np.testing.assert_array_equal(captured.trace.outputs["logits"].array, output.logits[0].detach())
     model = Family("LlamaForCausalLM", DECODER, config="LlamaConfig").build()

@@ -194,10 +194,10 @@ def test_a_model_in_parts_over_processes_is_not_opened(two_processes: Any) -> No
 
 def test_an_output_whose_model_was_parallelised_after_the_pass(two_processes: Any) -> None:
     model = nn.Sequential(Mixer())
-    captured = captured_of(model, torch.randn(1, 6, 32))
+    trace = captured_of(model, torch.randn(1, 6, 32)).trace
     parallelize_module(model, two_processes, {"0.out": ColwiseParallel()})
     with pytest.raises(UnsupportedError, match=r"0\.out\.weight is a DTensor over 2 processes"):
-        captured.trace[0, 1].output
+        trace[0, 1].output
 
 
 class AttentionClassifier(nn.Module):
@@ -205,8 +205,7 @@ class AttentionClassifier(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True)
-        self.mixer = Mixer()
+        self.encoder, self.mixer = nn.TransformerEncoderLayer(32, 4, 32, batch_first=True), Mixer()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.mixer(self.encoder(x)).mean(1).softmax(-1)
@@ -284,12 +283,9 @@ class Names(nn.Module):
         return x if isinstance(x, Choices) else self.layer(x)
 
 
-def test_names_of_attributes_are_not_calls() -> None:
-    assert not kind_of(Names).calls_sdpa
-
-
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
-def test_fields_of_a_record_are_not_calls(record: Any) -> None:
+def test_fields_of_a_record_and_names_of_attributes_are_not_calls(record: Any) -> None:
+    assert not kind_of(Names).calls_sdpa
     assert not kind_of(layer("Reads", lambda self, *qkv: qkv[0] if record else qkv[1])).calls_sdpa
     module = nn.Linear(8, 8)
     module.record, module.choices = record, record()
@@ -652,13 +648,9 @@ def test_what_is_not_recorded_raises_at_the_end_of_the_pass_or_is_listed(
 
 
 def test_a_class_that_raises_before_anything_runs_is_listed_too() -> None:
-    class HandAttention(ByHand):
-        """Named like attention, so it is known before it runs; its softmax is over other sizes."""
-
-        def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            return torch.softmax(q @ k[..., :3, :].mT, -1) @ v[..., :3, :]
-
-    model, x = model_of(Residual, HandAttention), torch.randn(1, 7, 32)
+    """Named like attention, so it is known before it runs; its softmax is over other sizes."""
+    by_hand = layer("HandAttention", lambda self, q, k, v: torch.softmax(q @ k[..., :3, :].mT, -1) @ v[..., :3, :])
+    model, x = model_of(Residual, by_hand), torch.randn(1, 7, 32)
     with pytest.raises(UnsupportedError, match="HandAttention computes its attention itself"):
         capture(model)
     captured = captured_of(model, x, options={"strict": False})
@@ -684,19 +676,15 @@ class Experts(Residual):
         return torch.bmm(torch.bmm(both, self.up).sigmoid(), self.down).mean(0, keepdim=True)
 
 
-@pytest.mark.parametrize("cls", [Gated, Experts])
-def test_a_softmax_over_other_axes_is_not_attention(cls: type[Residual]) -> None:
-    model, x = model_of(cls, cls), torch.randn(1, 7, 32)
+# With as many experts as tokens, a router's softmax has the sizes of a map.
+ROUTED = Family("MixtralModel", {**DECODER, "num_local_experts": 6})
+
+
+@pytest.mark.parametrize("cls", [Gated, Experts, ROUTED], ids=["Gated", "Experts", "Mixtral"])
+def test_a_softmax_over_other_axes_is_not_attention(cls: Any) -> None:
+    model, x = (cls.build(), torch.arange(6)[None]) if cls is ROUTED else (model_of(cls, cls), torch.randn(1, 7, 32))
     with capture(model) as captured:
-        model(x).log_softmax(-1)
-    assert captured.unrecorded == ()
-    assert captured.trace.numbers == (0, 1)
-
-
-def test_a_router_in_transformers_is_not_attention() -> None:
-    """With as many experts as tokens, the softmax has the sizes of a map."""
-    model = Family("MixtralModel", {**DECODER, "num_local_experts": 6}).build()
-    captured = captured_of(model, torch.arange(6)[None])
+        model(x)[0].log_softmax(-1)
     assert captured.unrecorded == ()
     assert captured.trace.numbers == (0, 1)
 
@@ -729,8 +717,7 @@ def test_an_operator_that_is_defined_after_a_capture_is_noticed() -> None:
     for _ in range(2):  # the cell is run again
         torch.library.custom_op("notebook::some_attention", attend, mutates_args=())
         assert len(sys.modules) == modules
-        with pytest.raises(UnsupportedError, match=r"notebook::some_attention in 1 \(InCell\)"), capture(model):
-            model(x)
+        refused(r"notebook::some_attention in 1 \(InCell\)", model, x)
 
 
 def test_kernels_of_an_operator_that_nothing_defines_are_no_obstacle() -> None:
@@ -755,17 +742,10 @@ def test_kernels_of_an_operator_that_nothing_defines_are_no_obstacle() -> None:
 
 
 def test_a_module_that_the_model_does_not_know_is_listed() -> None:
-    class Hiding(Residual):
-        """Keeps a layer where named_modules() doesn't find it."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.hidden = [Residual().eval()]
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.hidden[0](super().forward(x))
-
-    refused(r"in 1 \(Residual\)", model_of(Residual, Hiding), torch.randn(1, 5, 32))
+    """It is in a list of the class, where named_modules() doesn't find it."""
+    hiding = layer("Hiding", Residual.attend, forward=lambda self, x: self.hidden[0](Residual.forward(self, x)))
+    hiding.hidden = [Residual().eval()]  # type: ignore[attr-defined]
+    refused(r"in 1 \(Residual\)", model_of(Residual, hiding), torch.randn(1, 5, 32))
 
 
 @pytest.mark.parametrize("weights", [False, True])
