@@ -170,9 +170,10 @@ def cells_of(page: Page, selector: str = ".matrix") -> tuple[float, float, float
 
 def pixels(url: str) -> np.ndarray:
     """(height, width, 4): the colours of a picture in a data URL, the last its opacity."""
-    from PIL import Image
+    from matplotlib.image import imread
 
-    return np.asarray(Image.open(BytesIO(b64decode(url.partition(",")[2]))).convert("RGBA")).astype(int)
+    found = (255 * imread(BytesIO(b64decode(url.partition(",")[2])))).round().astype(int)
+    return found if found.shape[2] == 4 else np.dstack([found, np.full(found.shape[:2], 255)])
 
 
 def canvas(page: Page, selector: str) -> np.ndarray:
