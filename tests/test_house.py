@@ -281,7 +281,7 @@ LINES = {
     "attention": 1628,
     "traces": 1685,
     "encoder": 1405,
-    "live": 11886,
+    "live": 11883,
     "heads": 2920,
     "runs": 2728,
     "explain": 3499,

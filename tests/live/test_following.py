@@ -526,8 +526,19 @@ def test_tokens_that_are_dropped_midway() -> None:
     assert list(half.ids) == IDS[0, ::2].tolist()
 
 
-def test_ids_that_change_after_the_pass() -> None:
-    captured = run(Case(NAMED["with positions"].embed, None, (ids := IDS.clone(),)))
+@pytest.mark.parametrize("changed", ["before the look-up", "after it", "after the pass"])
+def test_ids_that_change_in_place(changed: str) -> None:
+    """Tokens are those that were passed, whatever becomes of the tensor."""
+
+    def embed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+        if changed == "before the look-up":
+            ids.clamp_(max=4)
+        states = self.norm(self.placed(ids) * 4)
+        if changed == "after it":
+            ids.fill_(0)
+        return states
+
+    captured = run(Case(embed, None, (ids := IDS.clone(),)))
     ids.fill_(0)
     assert rows(captured) == IDS.tolist()
 

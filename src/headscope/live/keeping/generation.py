@@ -47,9 +47,6 @@ class Sequences:
         for forward, groups in builder.finished:
             for group in groups:
                 for row, layers in enumerate(group.rows if group.own and not group.extras else ()):
-                    seen = [layer.call["mask"].keys for layer in layers]
-                    if all(keys is not None and not keys.any() for keys in seen):
-                        continue  # a part of a prompt that is all padding
                     span = layers[0].tensors["k"]
                     assert isinstance(span, KeySpan)
                     self._spans.setdefault((forward.number, group.series, row), span)

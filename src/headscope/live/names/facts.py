@@ -458,7 +458,7 @@ class Follower:
             The ids, flat, those of no argument as they are, and -1 for those made of several; and their token types, if
             all are of the argument that has them.
         """
-        named = ids.detach().flatten().clone()
+        named = ids.detach().flatten()
         if elements is None:
             return named, None
         numbers, types = elements.expand(ids.shape).flatten(), None
