@@ -252,6 +252,10 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, very: hs.Trace, b
     page.evaluate("history.back()")  # to the text that was in B, and its head
     until(page, "location.hash.includes('vs=0&lb=2&hb=3')")
     until(page, f"{CHOSEN.format('B')} === '2.3'")
+    go(page, "pane=compare&l=1&h=0&vs=1&lb=2&hb=3&q=4&k=3")
+    tabs.nth(1).click()  # the two are swapped, and the head was chosen in the text that was in B
+    until(page, "location.hash.includes('d=1') && !location.hash.includes('lb=')")
+    until(page, f"{CHOSEN.format('B')} === '1.0'")
 
 
 def test_unequal_texts_are_aligned_and_gaps_stay_gaps(

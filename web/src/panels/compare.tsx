@@ -1,7 +1,7 @@
 // Two texts, runs or heads, their tokens aligned: what changes in the pinned cell, both texts, and B - A.
 import { count, cut, number, say, tell } from "../words";
 import * as state from "../state/state";
-import { apart, docB, joined, joint, pairs, partner, setB, slotB, swap, type Slot } from "../state/comparing";
+import { apart, docB, joined, joint, pairs, partner, slotB, swap, type Slot } from "../state/comparing";
 import { fullName, shortNames } from "../text/naming";
 import { pinnedCell } from "../heads/asking";
 import { statisticName } from "../heads/catalog";
@@ -12,7 +12,7 @@ import { table } from "../heads/statistics";
 import { picture, rowsOf, wanted, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
 import { direction } from "../text/prose";
 import { TANGLE } from "../text/sentence";
-import { at, column, doc, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, shown, type Doc } from "../state/store";
+import { at, column, doc, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, setB, shown, type Doc } from "../state/store";
 import { largestPlaces } from "../trace/strongest";
 import type { TraceInfo } from "../trace/trace";
 import { Centre, Fill, Menu, Sign } from "./controls";

@@ -108,11 +108,20 @@ export const placeOfDoc = ({ id }: Doc): number => docs.value.findIndex((other) 
 /** The open trace that runs call so. */
 export const docOf = (name: string | null): Doc | undefined => docs.value.find(({ remote }) => remote === name);
 
+/** Put a head of a text into slot B; by default A's, until one is chosen there. */
+export function setB(trace: number, layer: number | null = null, head: number | null = null): void {
+  batch(() => {
+    state.other.value = trace;
+    state.otherLayer.value = layer;
+    state.otherHead.value = head;
+  });
+}
+
 /** Select another trace. If it was the one compared with, the two are swapped. */
 export function lookAt(index: number): void {
   if (!docs.value[index]) return;
   batch(() => {
-    if (state.other.value === index) state.other.value = state.trace.value;
+    if (state.other.value === index) setB(state.trace.value);
     state.trace.value = index;
   });
 }
