@@ -115,7 +115,7 @@ function drop(): void {
     lookAt(docs.value.findIndex(({ id }) => id === ids[0]));
     docs.value = docs.value.filter(({ id }) => id !== gone);
     state.trace.value = 0;
-    state.other.value = state.otherLayer.value = state.otherHead.value = null;
+    setB(null);
   });
   ids[1] = null;
   void engine.ask("close", { id: gone });
