@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, captured_of, own, passed, refused
+from comparing import Mixer, assert_weights, captured_of, own, passed, refused
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 
@@ -101,12 +101,10 @@ def assert_right(traces: list[Trace], layers: nn.ModuleList) -> None:
     ]
     for trace in traces:
         assert trace.verify().agrees
-        for number in trace.numbers:
-            weights = layers[number].weights[trace.row]  # type: ignore[index]
-            weights = weights if weights.ndim == 3 else weights[None]
-            expected = weights[:, trace.positions][:, :, trace.key_positions]
-            np.testing.assert_allclose(np.asarray(trace[number].weights), expected, atol=1e-6)
-            np.testing.assert_allclose(expected.sum(-1), 1, atol=1e-6)
+        weights = {number: layers[number].weights for number in trace.numbers}
+        maps = {number: x if x.ndim == 4 else x[:, None] for number, x in weights.items()}
+        for cells in assert_weights([trace], maps):
+            np.testing.assert_allclose(cells.sum(-1), 1, atol=1e-6)
 
 
 def stack(make: Callable[[], nn.Module]) -> Any:
@@ -192,8 +190,7 @@ def test_models_of_transformers(name: str, argument: str, implementation: str) -
     with torch.no_grad():
         attentions = model(ids, attention_mask=torch.zeros(1, 1, 12, 12), output_attentions=True).attentions
     assert attentions[1][0, 0, 2, 1] == 0 < attentions[0][0, 0, 2, 1]
-    for number, expected in enumerate(attentions):
-        np.testing.assert_allclose(np.asarray(captured.trace[number].weights), expected[0], atol=2e-5)
+    assert_weights(captured, attentions, 2e-5)
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -231,9 +228,7 @@ def test_masks_elsewhere_are_compared_without_waiting(monkeypatch: pytest.Monkey
         assert "clone" in str(error.value)
         model(x, allowed(TOKENS).tril(), lambda mask: None)
     assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * 4
-    for trace in captured.traces[2:]:
-        for number in range(3):
-            np.testing.assert_allclose(trace[number].weights[...], model.layers[number].weights[trace.row], atol=1e-6)
+    assert_weights(captured.traces[2:], [layer.weights for layer in model.layers])
 
 
 def test_what_a_caller_changes_after_the_pass() -> None:

@@ -311,6 +311,9 @@ def added_to_the_first(states: torch.Tensor, other: torch.Tensor) -> torch.Tenso
 UNDECIDED = {"a convolution added", "ids are multiplied"}
 """Cases in which each place depends on several ids, or on one that is looked up twice."""
 
+CHANGING_PLACES = ("a module", "one-hot vectors", "ids are mapped after a prefix", "packed", "two texts as one")
+"""Cases in which names that are wrong are given, too. What `verify` finds by experiment does not depend on them."""
+
 
 @pytest.mark.parametrize("name", NAMED)
 def test_names_are_those_of_the_ids_that_were_looked_up(name: str) -> None:
@@ -331,6 +334,8 @@ def test_names_are_those_of_the_ids_that_were_looked_up(name: str) -> None:
         return
     (check,) = (check for check in report.checks if check.name == "tokens")
     assert f"{2 * sum(number >= 0 for number in trace.ids)} ids" in check.compared
+    if name not in CHANGING_PLACES:
+        return
     ids = list(trace.ids)
     one, other = [place for place, number in enumerate(ids) if number >= 0][-2:]
     ids[one], ids[other] = ids[other], ids[one]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, eager_attentions, own
+from comparing import assert_weights, captured_of, eager_attentions, own
 from torch import nn
 from transformers import DynamicCache
 
@@ -78,20 +78,13 @@ def eager(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> list[torch.Tenso
     return [torch.from_numpy(layer) for layer in eager_attentions(model, inputs)["self"]]
 
 
-def agrees_with(trace: Trace, attentions: list[torch.Tensor], row: int) -> None:
-    """Compare the trace's weights with transformers', sliced by hand."""
-    at = trace.positions
-    for layer, theirs in enumerate(attentions):
-        expected = theirs[row].numpy()[:, at][:, :, at]
-        np.testing.assert_allclose(np.asarray(trace[layer].weights), expected, atol=2e-5)
-
-
-def agrees_alone(trace: Trace, model: Any) -> None:
-    """Compare the trace's weights with those of an eager run of its tokens, and verify the first of a batch."""
-    ids = torch.tensor([trace.ids])
-    for layer, theirs in enumerate(eager(model, ids, torch.ones_like(ids))):
-        np.testing.assert_allclose(np.asarray(trace[layer].weights), theirs[0].numpy(), atol=2e-5)
-    assert trace.verify(reference=trace.row == 0).agrees
+def agree_alone(traces: list[Trace], model: Any) -> None:
+    """Compare traces of sequences with an eager run of their tokens, as one batch, and verify the first."""
+    ids = torch.zeros(len(traces), traces[0].cut.sizes[1], dtype=torch.long)
+    for trace in traces:
+        ids[trace.row, trace.positions] = torch.tensor(trace.ids)
+    assert_weights(traces, eager(model, ids, (ids > 0).long()), 2e-5)
+    assert all(trace.verify(reference=trace.row == 0).agrees for trace in traces)
 
 
 WAYS = {"dynamic": {}, "static": {"cache_implementation": "static"}, "no cache": {"use_cache": False}}
@@ -110,12 +103,12 @@ def test_the_passes_of_a_generation_are_one_causal_map(name: str, way: str, rows
     attentions = eager(model, final[:, :-1], mask[:, :-1])
     generations = captured.generations
     assert [trace.row for trace in generations] == list(range(rows))
+    assert_weights(generations, attentions, 2e-5)
     for row, trace in enumerate(generations):
         seen = mask[row, :-1].bool()
         assert trace.ids == tuple(final[row, :-1][seen].tolist())
         assert trace.keys is trace.queries
         assert trace.positions.tolist() == torch.nonzero(seen).flatten().tolist()
-        agrees_with(trace, attentions, row)
         assert trace.verify(against=attentions).agrees
         report = trace.verify(reference=row == 0)  # the others were just compared
         more = ["tokens", "weights (eager)"] if row == 0 else []
@@ -190,11 +183,11 @@ def test_a_prompt_that_is_read_in_parts(name: str, attention: str, size: int) ->
     attentions = eager(model, final[:, :-1], mask[:, :-1])
     generations = captured.generations
     assert [trace.row for trace in generations] == [0, 1, 2]
+    assert_weights(generations, attentions, 2e-5)
     for row, trace in enumerate(generations):
         seen = mask[row, :-1].bool()
         assert trace.ids == tuple(final[row, :-1][seen].tolist())
         assert trace.positions.tolist() == torch.nonzero(seen).flatten().tolist()
-        agrees_with(trace, attentions, row)
         assert trace.verify(reference=row == 0).agrees
     assert all(trace.verify(reference=False).agrees for trace in captured.forwards[0])
 
@@ -252,8 +245,7 @@ def test_beams_that_change_places_are_followed(name: str, rows: int) -> None:
     model = model_of(name)
     captured, _, _ = generated(model, rows, num_beams=3)
     assert [trace.row for trace in captured.generations] == list(range(3 * rows))
-    for trace in captured.generations:
-        agrees_alone(trace, model)
+    agree_alone(captured.generations, model)
 
 
 def test_steps_that_are_undone_are_followed() -> None:
@@ -265,7 +257,7 @@ def test_steps_that_are_undone_are_followed() -> None:
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, prompt_lookup_num_tokens=3
         )
     assert any(len(trace.queries) > 1 for trace in captured.traces[1:])
-    agrees_alone(captured.generation, model)
+    agree_alone(captured.generations, model)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -279,7 +271,7 @@ def test_steps_that_are_undone_at_the_end_are_followed(name: str) -> None:
                 cache.crop(-undone)
     trace = captured.generation
     assert trace.ids == (*ids[0].tolist(), int(ids[0, 0]), int(ids[0, 3]))
-    agrees_alone(trace, model)
+    agree_alone([trace], model)
 
 
 def test_sequences_that_take_turns_are_told_apart() -> None:
@@ -327,9 +319,8 @@ def test_a_decoder_that_is_given_all_ids_and_reads_the_last() -> None:
     (q, k, _) = (y.unflatten(-1, (4, 8)).transpose(1, 2) for y in model.qkv(model.embed(ids)).chunk(3, -1))
     hidden = torch.full((7, 7), -torch.inf).triu(1)
     weights = torch.softmax(q @ k.mT / 8**0.5 + hidden, -1).detach()
-    for row, trace in enumerate(captured.generations):
-        assert trace.ids == tuple(ids[row].tolist())
-        np.testing.assert_allclose(trace[0].weights[:], weights[row], atol=1e-6)
+    assert [trace.ids for trace in captured.generations] == list(map(tuple, ids.tolist()))
+    assert_weights(captured.generations, [weights])
     assert captured.traces[-1].keys.ids == tuple(ids[1].tolist())
 
 

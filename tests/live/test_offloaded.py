@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own, tokenizer
+from comparing import assert_weights, captured_of, own, tokenizer
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.testing._internal.two_tensor import TwoTensor
@@ -210,8 +210,7 @@ def test_a_quantised_model_is_captured_and_verified(dtype: torch.dtype) -> None:
     assert not any("training" in str(skipped) for skipped in report.skipped)
     eager = copy.deepcopy(model)
     eager.set_attn_implementation("eager")  # type: ignore[operator]
-    for layer, weights in enumerate(eager(SIX, output_attentions=True).attentions):
-        np.testing.assert_allclose(trace[layer].weights[:], weights[0], atol=1e-6)
+    assert_weights([trace], eager(SIX, output_attentions=True).attentions)
     dense = model.encoder.layer[1].attention.output.dense  # type: ignore[union-attr,index]
     if dtype == torch.float16:
         contexts = torch.cat([torch.as_tensor(trace[1, head].context[:]) for head in range(4)], -1)
@@ -363,7 +362,7 @@ def test_a_copy_is_a_model_by_itself(name: str, way: str, silenced: bool) -> Non
         twin(**inputs)
         other.model(**inputs)
     assert captured.traces[0].verify().agrees
-    assert other.traces[0].verify().agrees
+    assert other.traces[0].verify(reference=False).agrees
 
 
 def test_a_saved_model_needs_no_headscope() -> None:
