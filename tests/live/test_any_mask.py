@@ -248,9 +248,7 @@ def test_boolean_masks_mean_the_same_in_the_second_run(name: str, kind: str) -> 
 
 def test_weights_that_differ_above_the_first_layer_are_not_blamed_on_a_mask() -> None:
     """A boolean mask that hides nothing explains nothing, though adding True to every score gives the same weights."""
-    model = BY_NAME["BertModel"].build()
-    model.set_attn_implementation("eager")
-    ids = torch.randint(5, 40, (1, 7))
+    model, ids = BY_NAME["BertModel"].build(attention="eager"), torch.randint(5, 40, (1, 7))
     trace = captured_of(model, ids).trace
     first, second, *others = model(ids, output_attentions=True).attentions
     report = trace.verify(against=(first, second.flip(-1), *others))
@@ -307,9 +305,8 @@ def test_padding_is_kept_on_request(name: str, side: str) -> None:
 @pytest.mark.parametrize("name", ["MT5Model", "UMT5Model", "PLBartModel", "BartModel"])
 def test_queries_of_a_decoder_from_which_every_key_is_hidden(name: str) -> None:
     """Beside a position bias, SDPA writes the lowest number over scores: even weights. Without one there are none."""
-    model, inputs = built(name, padded=True)
+    model, inputs = built(name, padded=True, attention="sdpa")
     inputs["decoder_attention_mask"] = torch.tensor([[1] * 5, [0, 0, 1, 1, 1]])
-    model.set_attn_implementation("sdpa")
     captured = captured_of(model, options={"padding": "keep"}, **inputs)
     theirs = eager_attentions(model, inputs, (("decoder", "decoder_attentions"),))["decoder"][0][1]
     trace = captured["decoder"][1]

@@ -40,6 +40,7 @@ from headscope.live.masks.flex import Flexed, read_score_mod
 from largest import Largest
 from products import in_turn
 
+FLEX = "flex_attention"
 NO_FLEX = ("SplinterModel", "LayoutLMModel", "MarkupLMModel", "DPRQuestionEncoder", "GPT2Model", "GPTBigCodeModel")
 NO_FLEX += ("StableLmModel", "MiMoV2FlashModel", "SwitchTransformersModel", "BeitModel", "GitModel")
 SINKS = ("GptOssModel", "FlintModel", "OpenAIPrivacyFilterModel")
@@ -73,9 +74,7 @@ def but_for_those_named_compiled(request: pytest.FixtureRequest) -> Iterator[Non
 )
 def test_weights_are_the_eager_ones(family: Any, padding: str) -> None:
     """T5's position bias has one row, from which transformers' score_mod takes that of the row of the batch."""
-    model = family.build()
-    model.set_attn_implementation("flex_attention")
-    inputs = family.inputs(padded=padding != "none", left=padding == "left")
+    model, inputs = family.build(attention=FLEX), family.inputs(padded=padding != "none", left=padding == "left")
     if family.name in ONE_ROW:
         inputs = {name: value[:1] for name, value in inputs.items()}
     with torch.compiler.set_stance("force_eager"):
@@ -89,8 +88,7 @@ def test_weights_are_the_eager_ones(family: Any, padding: str) -> None:
 @pytest.mark.parametrize("name", ["mistral", "gemma3"])
 def test_generation(name: str) -> None:
     """Gemma's second layer sees all earlier keys, as Llama's; its others have a window."""
-    model = model_of(name)
-    model.set_attn_implementation("flex_attention")
+    model = model_of(name, FLEX)
     with torch.compiler.set_stance("force_eager"):
         captured, final, mask = generated(model, 3)
     assert len(captured.generations) == 3
@@ -105,8 +103,7 @@ def test_generation(name: str) -> None:
 def test_compiled_by_transformers_as_without_a_capture(name: str) -> None:
     check_backend("inductor")
     family = BY_NAME[name]
-    model, inputs = family.build(), family.inputs(padded=True)
-    model.set_attn_implementation("flex_attention")
+    model, inputs = family.build(attention=FLEX), family.inputs(padded=True)
     with torch.no_grad():
         alone, (output, captured) = model(**inputs), passed(model, **inputs)
     torch.testing.assert_close(output.last_hidden_state, alone.last_hidden_state, rtol=0, atol=0)
@@ -124,9 +121,8 @@ def as_on_a_gpu() -> Callable[..., Any]:
 @pytest.mark.parametrize("name", ["BertModel", "LlamaModel", *SINKS])
 def test_log_sum_exps_beside_the_output_are_no_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     family = BY_NAME[name]
-    model, inputs = family.build(), family.inputs(padded=True)
-    model.set_attn_implementation("flex_attention")
-    monkeypatch.setitem(AttentionInterface._global_mapping, "flex_attention", as_on_a_gpu())
+    model, inputs = family.build(attention=FLEX), family.inputs(padded=True)
+    monkeypatch.setitem(AttentionInterface._global_mapping, FLEX, as_on_a_gpu())
     captured = captured_of(model, **inputs)
     assert_same_weights(captured, eager_attentions(model, inputs, family.stacks), 1e-4)
     assert ("sinks" in captured.traces[0][0].terms.named) == (name in SINKS)
@@ -390,8 +386,7 @@ def test_heads_of_ones_own_flex_attention_are_silenced() -> None:
 
 
 def test_a_graph_of_the_whole_model_is_read() -> None:
-    model, inputs = built("BertModel", padded=True)
-    model.set_attn_implementation("flex_attention")
+    model, inputs = built("BertModel", padded=True, attention=FLEX)
     graph = torch.compile(model, backend="aot_eager")
     for plain, other in zip(*(captured_of(one, **inputs).traces for one in (model, graph)), strict=True):
         np.testing.assert_allclose(other[0, 1].weights[:], plain[0, 1].weights[:], rtol=0, atol=1e-6)

@@ -39,10 +39,10 @@ MODELS = {
 }
 
 
-def model_of(name: str) -> Any:
+def model_of(name: str, attention: str = "") -> Any:
     """A random model of this name, identical each time."""
     cls, config, settings = MODELS[name]
-    return Family(cls, settings, config=config, factor=1.0).build()
+    return Family(cls, settings, config=config, factor=1.0).build(attention=attention)
 
 
 NAMES = ["gpt2", "llama", "mistral", "gemma3"]
@@ -177,8 +177,7 @@ def test_a_pass_over_nothing_but_padding_is_no_step_that_replaces_others() -> No
 @pytest.mark.parametrize(("name", "attention", "size"), pairwise(NAMES, ("sdpa", "eager"), (2, 3)))
 def test_a_prompt_that_is_read_in_parts(name: str, attention: str, size: int) -> None:
     """Its first parts may be nothing but padding, in some rows."""
-    model = model_of(name)
-    model.set_attn_implementation(attention)
+    model = model_of(name, attention)
     captured, final, mask = generated(model, 3, prefill_chunk_size=size)
     attentions = eager(model, final[:, :-1], mask[:, :-1])
     generations = captured.generations
@@ -224,8 +223,7 @@ def test_classes_with_readers_leave_unused_slots_out(name: str, rows: int) -> No
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_of_a_static_cache_under_eager_attention(name: str) -> None:
     """Its mask hides all keys from padding alike, so that padding sees unused slots; what is kept does not."""
-    model = model_of(name)
-    model.set_attn_implementation("eager")
+    model = model_of(name, "eager")
     (expected, *_), (captured, *_) = (generated(model, 3, **WAYS[way]) for way in ("dynamic", "static"))
     for ours, theirs in zip(captured.forwards[0], expected.forwards[0], strict=True):
         assert (ours.ids, ours.numbers) == (theirs.ids, theirs.numbers)

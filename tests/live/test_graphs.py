@@ -30,16 +30,14 @@ class Plain(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Linear(32, 32) for _ in range(4))
+        self.into, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q = self.q(x).unflatten(-1, [4, 8]).transpose(1, 2)
-        k = self.k(x).unflatten(-1, [4, 8]).transpose(1, 2)
-        v = self.v(x).unflatten(-1, [4, 8]).transpose(1, 2)
+        q, k, v = self.into(x).unflatten(-1, [4, 24]).transpose(1, 2).chunk(3, -1)
         return self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def weights(self, x: torch.Tensor) -> torch.Tensor:
-        return softmax_of(*(one(x).unflatten(-1, [4, 8]).transpose(1, 2) for one in (self.q, self.k)))
+        return softmax_of(*self.into(x).unflatten(-1, [4, 24]).transpose(1, 2).chunk(3, -1)[:2])
 
 
 @cache
