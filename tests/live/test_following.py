@@ -585,6 +585,18 @@ def test_rows_in_another_order_have_their_own_words_and_segments() -> None:
     assert captured.traces[0].verify().agrees
 
 
+def test_ids_that_a_model_makes_itself() -> None:
+    """They are those that it looked up, whatever becomes of their tensor; no argument has them."""
+
+    def forward(self: Any, ids: torch.Tensor) -> Any:
+        made = torch.tensor(ids.tolist())
+        found = self.bert(made)
+        made.zero_()
+        return found
+
+    assert rows(captured_of(around(forward), TEXTS)) == TEXTS.tolist()
+
+
 def test_vectors_that_a_model_embeds_itself() -> None:
     def prefixed(self: Any, ids: torch.Tensor) -> Any:
         words = self.bert.embeddings.word_embeddings(ids)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from comparing import assert_weights, captured_of, eager_attentions, own
 from torch import nn
-from transformers import DynamicCache
+from transformers import DynamicCache, EncoderDecoderCache
 
 import headscope as hs
 from families import BART, BOTH, BY_NAME, CACHE, DECODER, GPT, T5, Family
@@ -370,3 +370,25 @@ def test_encoder_and_decoder(name: str, beams: int) -> None:
         assert trace.verify(reference=trace.row == 0).agrees
     for trace in captured["cross"]:
         assert -1 not in trace.keys.ids
+
+
+def test_a_cross_attention_whose_mask_changes_from_step_to_step() -> None:
+    """Hidden keys between others stay. No rule is common to all steps: each row of the map is that of its step."""
+    model, cache, memory = (
+        BY_NAME["BartModel"].build(),
+        EncoderDecoderCache(DynamicCache(), DynamicCache()),
+        prompts(1)[0],
+    )
+    mask = torch.ones_like(memory)
+    with torch.no_grad(), hs.capture(model) as captured:
+        encoded = model.encoder(memory).last_hidden_state
+        for tokens, hidden in (([5, 6, 7], 2), ([8], 4), ([9, 10], 2)):
+            mask[:] = torch.arange(7) != hidden
+            given = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask.clone(), CACHE: cache}
+            model.decoder(torch.tensor([tokens]), **given, use_cache=True)
+    (whole,) = (trace for trace in captured.generations if trace.stack == "cross")
+    assert whole.ids == (5, 6, 7, 8, 9, 10)
+    assert [np.flatnonzero(row == 0).tolist() for row in whole[1, 0].weights[:]] == [[2], [2], [2], [4], [2], [2]]
+    steps = [[trace[layer].weights[...] for trace in captured["cross"]] for layer in range(2)]
+    assert_weights([whole], [[np.concatenate(layer, 1)] for layer in steps])
+    assert whole.verify(reference=False).agrees
