@@ -64,6 +64,17 @@ class Seen(torch.overrides.TorchFunctionMode):
         return result
 
 
+def split(x: torch.Tensor, heads: int = 4) -> torch.Tensor:
+    """(batch, tokens, heads * d) to (batch, heads, tokens, d)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def parts_of(mha: nn.MultiheadAttention, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """(batch, heads, tokens, d): queries, keys and values of an nn.MultiheadAttention over one sequence."""
+    made = nn.functional.linear(x, mha.in_proj_weight, mha.in_proj_bias)
+    return tuple(split(part, mha.num_heads) for part in made.chunk(3, -1))
+
+
 class Mixer(nn.Module):
     """Four heads of 8, in a class whose name doesn't mention attention."""
 
@@ -74,10 +85,7 @@ class Mixer(nn.Module):
         self.out = nn.Linear(32, 32)
 
     def parts(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        parts = self.into(x).chunk(3, -1)
-        if not self.heads:
-            return parts
-        return tuple(part.unflatten(-1, (self.heads, 32 // self.heads)).transpose(1, 2) for part in parts)
+        return tuple(split(part, self.heads) if self.heads else part for part in self.into(x).chunk(3, -1))
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         mixed = scaled_dot_product_attention(*self.parts(x), attn_mask=mask)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import Mixer, assert_weights, captured_of, own, refused, softmax_of
+from comparing import Mixer, assert_weights, captured_of, own, parts_of, refused, softmax_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
@@ -552,10 +552,7 @@ def mha() -> nn.MultiheadAttention:
 def without_an_edge(module: nn.MultiheadAttention, x: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """The output of a module of which one head of one query has lost the key that it looks at most."""
     row, head, query, _ = Edge()
-    q, k, v = (
-        part.unflatten(-1, (4, 8)).transpose(1, 2)
-        for part in nn.functional.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
-    )
+    q, k, v = parts_of(module, x)
     weight, key = softmax_of(q, k)[row, head, query].max(-1)
     lost = weight * v[row, head, key]
     output = output.clone()

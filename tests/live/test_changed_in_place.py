@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, assert_weights, captured_of, own, passed, refused
+from comparing import Mixer, assert_weights, captured_of, own, parts_of, passed, refused, split
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 
@@ -86,10 +86,7 @@ class Torch(nn.Module):
         self.attention, self.weights = nn.MultiheadAttention(32, 4, batch_first=True), np.empty(0)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        q, k, _ = (
-            part.unflatten(-1, (4, 8)).transpose(1, 2)
-            for part in torch.nn.functional.linear(x, self.attention.in_proj_weight).chunk(3, -1)
-        )
+        q, k, _ = parts_of(self.attention, x)
         self.weights = weights_by_hand(q, k, ~mask if mask.dtype == torch.bool else mask)
         return x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
 
@@ -205,7 +202,7 @@ def test_a_function_of_flex_attention_that_looks_at_what_changes_is_refused() ->
     block_mask = flex.create_block_mask(mask_mod, None, None, 40, 40, device="cpu")
 
     def forward(self: Any, x: torch.Tensor) -> Any:
-        q = x.unflatten(-1, (2, 16)).transpose(1, 2)
+        q = split(x, 2)
         return flex.flex_attention(q, q, q, block_mask=block_mask).transpose(1, 2).flatten(2)  # type: ignore[union-attr]
 
     model = nn.Sequential(own(forward), own(forward)).eval()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from comparing import captured_of, own, tokenizer
+from comparing import captured_of, own, split, tokenizer
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 from torch.utils.checkpoint import checkpoint
@@ -495,7 +495,7 @@ def crossed() -> Any:
     """Attention by hand, of one text to another."""
 
     def forward(self: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in (self.q(x), *self.k(y).chunk(2, -1)))
+        q, k, v = (split(part, 2) for part in (self.q(x), *self.k(y).chunk(2, -1)))
         return sdpa(q, k, v).transpose(1, 2).flatten(2)
 
     return own(forward, q=nn.Linear(WIDTH, WIDTH), k=nn.Linear(WIDTH, 2 * WIDTH))

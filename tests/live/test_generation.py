@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import assert_weights, captured_of, eager_attentions, own
+from comparing import assert_weights, captured_of, eager_attentions, own, softmax_of, split
 from torch import nn
 from transformers import DynamicCache, EncoderDecoderCache
 
@@ -303,7 +303,7 @@ def test_a_decoder_that_is_given_all_ids_and_reads_the_last() -> None:
 
     def forward(self: Any, ids: torch.Tensor, cache: list[torch.Tensor]) -> torch.Tensor:
         x = self.embed(ids)[:, -1:] if cache else self.embed(ids)
-        q, *new = (y.unflatten(-1, (4, 8)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        q, *new = map(split, self.qkv(x).chunk(3, -1))
         k, v = (torch.cat(both, 2) for both in zip(cache, new, strict=True)) if cache else new
         contexts = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=not cache)
         cache[:] = k, v
@@ -314,9 +314,8 @@ def test_a_decoder_that_is_given_all_ids_and_reads_the_last() -> None:
     with torch.no_grad(), hs.capture(model) as captured:
         for size in (4, 5, 6, 7):
             model(ids[:, :size], cache)
-    (q, k, _) = (y.unflatten(-1, (4, 8)).transpose(1, 2) for y in model.qkv(model.embed(ids)).chunk(3, -1))
-    hidden = torch.full((7, 7), -torch.inf).triu(1)
-    weights = torch.softmax(q @ k.mT / 8**0.5 + hidden, -1).detach()
+    q, k, _ = map(split, model.qkv(model.embed(ids)).chunk(3, -1))
+    weights = softmax_of(q, k, torch.full((7, 7), -torch.inf).triu(1))
     assert [trace.ids for trace in captured.generations] == list(map(tuple, ids.tolist()))
     assert_weights(captured.generations, [weights])
     assert captured.traces[-1].keys.ids == tuple(ids[1].tolist())

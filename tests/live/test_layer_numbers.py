@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, Residual, assert_weights, captured_of, own, pass_of, refused, weights_of
+from comparing import Mixer, Residual, assert_weights, captured_of, own, pass_of, refused, softmax_of, split, weights_of
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.functional import layer_norm, multi_head_attention_forward, scaled_dot_product_attention
@@ -255,10 +255,6 @@ def test_copies_of_a_row_lie_in_one_piece() -> None:
 WIDTH, HEADS, TOKENS = 32, 4, 6
 
 
-def split(x: torch.Tensor) -> torch.Tensor:
-    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
-
-
 def merged(x: torch.Tensor) -> torch.Tensor:
     return x.transpose(1, 2).flatten(2)
 
@@ -348,8 +344,7 @@ def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[
     for number, at in zip(numbers, model.order, strict=True):  # type: ignore[arg-type]
         layer = model.layers[at]  # type: ignore[index]
         q, k, v = layer(x)
-        weights = (q @ k.mT / 8**0.5).softmax(-1)
-        assert_weights([trace], {number: weights})
+        assert_weights([trace], {number: (weights := softmax_of(q, k))})
         for head in range(HEADS):
             output = weights[0, head] @ v[0, head] @ layer.out.weight[:, 8 * head : 8 * head + 8].T
             np.testing.assert_allclose(trace[number, head].output[:], output, atol=1e-5)
@@ -394,7 +389,7 @@ def test_self_and_cross_attention_in_one_loop() -> None:
     model, x = build(lambda: own(forward, layers=layers))
     captured = captured_of(model, x, torch.randn(1, 5, WIDTH))
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
-    assert_weights(captured["self.2"], [(q @ k.mT / 8**0.5).softmax(-1) for q, k in given])
+    assert_weights(captured["self.2"], [softmax_of(q, k) for q, k in given])
 
 
 @pytest.mark.parametrize("sequential", [False, True])

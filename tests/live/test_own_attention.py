@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from comparing import Mixer, Residual, assert_weights, captured_of, own, passed, refused, weights_of
+from comparing import Mixer, Residual, assert_weights, captured_of, own, passed, refused, softmax_of, weights_of
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -549,7 +549,7 @@ def model_of(*classes: type[Residual]) -> nn.Sequential:
 def by_hand(one: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A layer's output and weights by the formula."""
     q, k, v = one.parts(x)
-    weights = (q @ k.mT / 8**0.5).softmax(-1)
+    weights = softmax_of(q, k)
     return x + one.out((weights @ v).transpose(1, 2).flatten(2)), weights
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import assert_weights, captured_of, pass_of, passed
+from comparing import assert_weights, captured_of, pass_of, passed, softmax_of, split
 
 from families import BY_NAME, DEBERTA, DEBERTA_V2, DECODER, EAGER, FAMILIES, T5, TEXT, VISION, Family
 from headscope.errors import UnsupportedError
@@ -342,12 +342,8 @@ def test_one_module_that_attends_from_the_text_to_an_image_and_back() -> None:
     for trace in captured["visual_attention"]:
         for layer in range(2):
             module, x, seen, mask = given[2 * layer + (trace.cut.sizes == (5, 7))][:4]
-            q, k = (
-                part(states).unflatten(-1, (4, 8)).transpose(1, 2)
-                for part, states in ((module.query, x), (module.key, seen))
-            )
-            scores = q @ k.mT / 8**0.5 + (0 if mask is None else mask)
-            assert_weights([trace], {layer: scores.softmax(-1)}, 2e-5)
+            weights = softmax_of(split(module.query(x)), split(module.key(seen)), mask)
+            assert_weights([trace], {layer: weights}, 2e-5)
         if trace.cut.sizes == (7, 5):
             assert_weights([trace], expected, 2e-5)
     names = [list(map(int, one.keys.tokens)) for one in captured["visual_attention"] if one.cut.sizes == (5, 7)]
