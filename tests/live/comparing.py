@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -63,6 +64,17 @@ class Seen(torch.overrides.TorchFunctionMode):
         return result
 
 
+def split(x: torch.Tensor, heads: int = 4) -> torch.Tensor:
+    """(batch, tokens, heads * d) to (batch, heads, tokens, d)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def parts_of(mha: nn.MultiheadAttention, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """(batch, heads, tokens, d): queries, keys and values of an nn.MultiheadAttention over one sequence."""
+    made = nn.functional.linear(x, mha.in_proj_weight, mha.in_proj_bias)
+    return tuple(split(part, mha.num_heads) for part in made.chunk(3, -1))
+
+
 class Mixer(nn.Module):
     """Four heads of 8, in a class whose name doesn't mention attention."""
 
@@ -73,10 +85,7 @@ class Mixer(nn.Module):
         self.out = nn.Linear(32, 32)
 
     def parts(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        parts = self.into(x).chunk(3, -1)
-        if not self.heads:
-            return parts
-        return tuple(part.unflatten(-1, (self.heads, 32 // self.heads)).transpose(1, 2) for part in parts)
+        return tuple(split(part, self.heads) if self.heads else part for part in self.into(x).chunk(3, -1))
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         mixed = scaled_dot_product_attention(*self.parts(x), attn_mask=mask)
@@ -152,17 +161,30 @@ def eager_attentions(
     return weights
 
 
+def assert_weights(
+    traces: Iterable[Any], layers: Mapping[int, Any] | Sequence[Any], atol: float = 1e-6
+) -> list[np.ndarray]:
+    """Compare every cell of every head in these layers of each trace; return the cells.
+
+    Args:
+        traces: traces of one stack.
+        layers: by the layer's number, the maps of the whole batch, (batch, heads, queries, keys).
+        atol: how far off a cell may be.
+    """
+    compared = []
+    for trace in traces:
+        for number, maps in layers.items() if isinstance(layers, Mapping) else enumerate(layers):
+            whole = np.asarray(maps[trace.row].detach() if isinstance(maps, torch.Tensor) else maps[trace.row])
+            cells, place = whole[:, trace.positions][:, :, trace.key_positions], f"row {trace.row}, layer {number}"
+            np.testing.assert_allclose(trace[number].weights[...], cells, atol=atol, err_msg=f"{trace.stack}, {place}")
+            compared.append(cells)
+    return compared
+
+
 def assert_same_weights(captured: Any, expected: dict[str, list[np.ndarray]], tolerance: float) -> float:
     """Compare every cell of every head; return how far from uniform the weights are."""
-    peaks = []
+    peaks: list[float] = []
     for stack, layers in expected.items():
-        traces = captured[stack]
-        assert [len(trace.layers) for trace in traces] == [len(layers)] * len(layers[0])
-        for row, trace in enumerate(traces):
-            queries, keys = list(trace.cut.queries), list(trace.cut.keys)
-            for layer, attention in enumerate(layers):
-                cells = attention[row][:, queries][:, :, keys]
-                ours = np.stack([np.asarray(trace[layer, head].weights) for head in range(trace.heads)])
-                np.testing.assert_allclose(ours, cells, atol=tolerance)
-                peaks.append(float(np.abs(cells - 1 / cells.shape[-1]).max()))
+        assert [len(trace.layers) for trace in captured[stack]] == [len(layers)] * len(layers[0])
+        peaks += [np.abs(x - 1 / x.shape[-1]).max() for x in assert_weights(captured[stack], layers, tolerance)]
     return float(np.mean(peaks))

@@ -83,8 +83,8 @@ class Family:
     def __str__(self) -> str:
         return f"{self.name}-{self.trap}" if self.trap else self.name
 
-    def build(self, dtype: torch.dtype = torch.float32) -> Any:
-        """The model, eval, with its default implementation. What transformers doesn't have yet is skipped."""
+    def build(self, dtype: torch.dtype = torch.float32, attention: str = "") -> Any:
+        """The model, eval, with its default attention, or another. What transformers doesn't have yet is skipped."""
         if not hasattr(transformers, self.name):
             pytest.skip(f"transformers {transformers.__version__} has no {self.name}")
         torch.manual_seed(3)
@@ -96,6 +96,8 @@ class Family:
                     parameter.mul_(40)  # from 0.02 to about 1, so that these terms count
                 elif parameter.dim() > 1 and "embed" not in name.lower():
                     parameter.mul_(self.factor * (self.sharpen if "query" in name or "key" in name else 1.0))
+        if attention:
+            model.set_attn_implementation(attention)
         return model.to(dtype)
 
     def inputs(self, padded: bool, left: bool = False, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
@@ -279,7 +281,7 @@ BY_NAME = {family.name: family for family in reversed(FAMILIES)}
 
 
 def built(
-    name: str, dtype: torch.dtype = torch.float32, *, padded: bool = False, left: bool = False
+    name: str, dtype: torch.dtype = torch.float32, *, padded: bool = False, left: bool = False, attention: str = ""
 ) -> tuple[Any, dict[str, Any]]:
     """A family's model and its inputs."""
-    return BY_NAME[name].build(dtype), BY_NAME[name].inputs(padded, left)
+    return BY_NAME[name].build(dtype, attention), BY_NAME[name].inputs(padded, left)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import Mixer, captured_of, own, refused, softmax_of
+from comparing import Mixer, assert_weights, captured_of, own, parts_of, refused, softmax_of
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
@@ -45,13 +45,12 @@ class Edge(NamedTuple):
     key: int = 7
 
 
-def bert(function: Attend | None = None, dtype: torch.dtype = torch.float32, sharpen: float = 1.0) -> Any:
-    """A BERT of two layers with this attention function."""
-    model = replace(BY_NAME["BertModel"], factor=4.0, sharpen=sharpen).build(dtype)
-    if function is not None:
+def bert(function: Attend | str = "", dtype: torch.dtype = torch.float32, sharpen: float = 1.0) -> Any:
+    """A BERT of two layers with this attention function, or one of transformers by its name."""
+    name = function if isinstance(function, str) else "own"
+    if not isinstance(function, str):
         AttentionInterface.register("own", function)
-        model.set_attn_implementation("own")
-    return model
+    return replace(BY_NAME["BertModel"], factor=4.0, sharpen=sharpen).build(dtype, name)
 
 
 def interface(contexts: Callable[..., torch.Tensor]) -> Attend:
@@ -209,9 +208,8 @@ def test_what_a_function_gives_the_operator_is_what_is_captured(how: str, dtype:
         return output.transpose(1, 2).contiguous(), None
 
     captured = captured_of(bert(attend, dtype), IDS)
+    assert_weights(captured.traces, seen[:2], 1e-5)
     for trace in captured.traces:
-        for number in range(2):
-            np.testing.assert_allclose(trace[number].weights[...], seen[number][trace.row], atol=1e-5)
         report = trace.verify()
         assert report.agrees, report
         assert any("own changes what it is given" in reason for _, reason in report.skipped)
@@ -227,11 +225,9 @@ def test_keys_that_a_function_repeats_are_kept_once(enable_gqa: bool) -> None:
         allowed[4, 2] = False
         return SDPA(q, k, v, attn_mask=allowed, enable_gqa=enable_gqa)
 
-    model, inputs = built("LlamaModel")
     AttentionInterface.register("own", interface(contexts))
-    model.set_attn_implementation("own")
-    captured = captured_of(model, **inputs)
-    trace = captured.traces[0]
+    model, inputs = built("LlamaModel", attention="own")
+    trace = captured_of(model, **inputs).traces[0]
     assert trace.layers[0].k.shape == (2, 7, 8)
     assert (np.asarray(trace[0].weights)[:, 4, 2] == 0).all()
     assert trace.verify().agrees
@@ -303,12 +299,10 @@ class Subclass(torch.Tensor):
 )
 def test_modes_that_change_what_operators_do(mode: Callable[[], Any], implementation: str) -> None:
     """Those of a library's model, and, below the operator, those of a class of one's own."""
-    model = bert()
-    model.set_attn_implementation(implementation)
+    model = bert(implementation)
     with mode():
         refused(REFUSED, model, IDS)
-    if mode is ByDispatchMode:
-        with mode():
+        if mode is ByDispatchMode:
             refused(REFUSED, Mixer(), 3 * torch.randn(3, 12, 32))
 
 
@@ -363,8 +357,7 @@ def test_a_library_s_function_that_somebody_changed(
     changed: str, inside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     implementation, patch = PATCHES[changed]
-    model = bert()
-    model.set_attn_implementation(implementation)
+    model = bert(implementation)
     with monkeypatch.context() as context:
         if not inside:
             patch(context)
@@ -524,9 +517,7 @@ def test_the_libraries_own_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(observed, "refuse_altered", too_much)
     for implementation in ("sdpa", "eager", "flex_attention"):
-        model = bert()
-        model.set_attn_implementation(implementation)
-        assert len(captured_of(model, IDS).traces) == 3
+        assert len(captured_of(bert(implementation), IDS).traces) == 3
     for name in ("LlamaModel", "T5Model", "GptOssModel", "DebertaV2Model", "MPNetModel", "FalconModel"):
         model, inputs = built(name, padded=True)
         with torch.device("cpu"):
@@ -561,10 +552,7 @@ def mha() -> nn.MultiheadAttention:
 def without_an_edge(module: nn.MultiheadAttention, x: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """The output of a module of which one head of one query has lost the key that it looks at most."""
     row, head, query, _ = Edge()
-    q, k, v = (
-        part.unflatten(-1, (4, 8)).transpose(1, 2)
-        for part in nn.functional.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, -1)
-    )
+    q, k, v = parts_of(module, x)
     weight, key = softmax_of(q, k)[row, head, query].max(-1)
     lost = weight * v[row, head, key]
     output = output.clone()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, Seen, captured_of, own, passed, refused, weights_of
+from comparing import Mixer, Seen, assert_weights, captured_of, own, passed, refused, weights_of
 from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -201,9 +201,8 @@ def check(model: Any, mask: torch.Tensor, mode: Any = torch.no_grad) -> None:
     for layer, block in enumerate(model.blocks):
         weights = weights_of(block, x, mask if layer in (1, 2) else FULL)
         written = block(x)
+        assert_weights(captured, {layer: weights})
         for trace in captured.traces:
-            kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
-            np.testing.assert_allclose(trace[layer].weights[...], weights[trace.row].numpy()[kept], atol=1e-6)
             total = sum(trace[layer, head].output for head in range(HEADS)) + block.out.bias.numpy()
             np.testing.assert_allclose(total, written[trace.row].numpy()[trace.positions], atol=1e-5)
             assert trace.ids == tuple(IDS[trace.row, trace.positions].tolist())
@@ -277,11 +276,9 @@ class WithInner(Attention):
 def test_a_loop_around_a_module_without_projections() -> None:
     chunks = lambda inner, q, k, v: torch.cat([inner(part, k, v) for part in q.split(5, 2)], 2)  # noqa: E731
     model = model_of(chunks, WithInner)
-    captured, x = captured_of(model, IDS), model.embed(IDS)
-    weights = weights_of(model.blocks[1], x + model.blocks[0](x), FULL)
-    for trace in captured["blocks.*.inner"]:
-        np.testing.assert_allclose(trace[1].weights[...], weights[trace.row], atol=1e-6)
-        assert trace.ids == tuple(IDS[trace.row].tolist())
+    traces, x = captured_of(model, IDS)["blocks.*.inner"], model.embed(IDS)
+    assert_weights(traces, {1: weights_of(model.blocks[1], x + model.blocks[0](x), FULL)})
+    assert [trace.ids for trace in traces] == list(map(tuple, IDS.tolist()))
 
 
 def test_a_loop_over_rows_around_a_module_without_projections() -> None:
@@ -369,10 +366,7 @@ class TokensFirst(Attention):
 @torch.no_grad()
 def test_tokens_first() -> None:
     model = looped(TokensFirst(in_chunks(5)), lambda inner, x: inner(x.transpose(0, 1)))
-    captured = captured_of(model, IDS)
-    weights = weights_of(model.inner, model.embed(IDS), FULL)
-    for trace in captured.traces:
-        np.testing.assert_allclose(trace[0].weights[...], weights[trace.row], atol=1e-6)
+    assert_weights(captured_of(model, IDS), [weights_of(model.inner, model.embed(IDS), FULL)])
     model.inner.attend = NOT_JOINED["heads"][0]
     refused("in 4 parts over heads", model, IDS)
 
@@ -425,9 +419,7 @@ def test_two_maps_of_all_tokens_are_two_stacks(heads: int) -> None:
     captured, x = captured_of(model, IDS), model.embed(IDS)
     q, k, _ = (part[:, :heads] for part in model.blocks[1].parts(x + model.blocks[0](x)))
     assert captured.stacks == ("self", "self.2")
-    for trace in captured["self.2"]:
-        weights = (k @ q.mT * WIDTH**-0.5).softmax(-1)[trace.row]
-        np.testing.assert_allclose(trace[1].weights[...], weights, atol=1e-6)
+    assert_weights(captured["self.2"], {1: (k @ q.mT * WIDTH**-0.5).softmax(-1)})
 
 
 def test_queries_that_are_some_of_the_tokens_are_not_taken_for_the_last() -> None:
@@ -443,9 +435,8 @@ def test_no_batch_at_all(mask: torch.Tensor) -> None:
     given = mask if mask is BIAS else mask == 0
     block = Attention(lambda q, k, v: sdpa(q[0], k[0], v[0], attn_mask=given)[None])
     model = looped(block, lambda inner, x: inner(x))
-    trace, weights = captured_of(model, IDS[1:2]).trace, weights_of(block, model.embed(IDS[1:2]), mask)[0].numpy()
-    kept = np.ix_(range(HEADS), trace.positions, trace.key_positions)
-    np.testing.assert_allclose(trace[0].weights[...], weights[kept], atol=1e-6)
+    trace = captured_of(model, IDS[1:2]).trace
+    assert_weights([trace], [weights_of(block, model.embed(IDS[1:2]), mask)])
     assert trace.ids == tuple(IDS[1, trace.positions].tolist())
 
 
@@ -562,10 +553,8 @@ def test_several_images_in_one_sequence(implementation: str, sizes: tuple[tuple[
     model.set_attn_implementation(implementation)
     trace = captured.trace
     assert (captured.stacks, len(trace.queries), trace.numbers) == (("self",), 32, (0, 1))
-    for layer in range(2):
-        weights = torch.zeros(4, 32, 32)
-        calls = seen.calls[len(sizes) * layer :]
-        for (start, stop), (q, k, _) in zip(pairwise([0, *ends]), calls, strict=False):
-            weights[:, start:stop, start:stop] = (q[0] @ k[0].mT * WIDTH**-0.5).softmax(-1)
-        np.testing.assert_allclose(trace[layer].weights[...], weights, atol=1e-5)
+    weights = torch.zeros(2, 1, 4, 32, 32)
+    for (layer, (start, stop)), (q, k, _) in zip(product(range(2), pairwise([0, *ends])), seen.calls, strict=True):
+        weights[layer, 0, :, start:stop, start:stop] = (q[0] @ k[0].mT * WIDTH**-0.5).softmax(-1)
+    assert_weights([trace], weights, 1e-5)
     assert trace.verify().agrees

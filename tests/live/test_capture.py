@@ -170,17 +170,6 @@ def test_the_only_trace_or_an_error() -> None:
         captured.trace
 
 
-@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
-def test_modes(mode: Any) -> None:
-    model, inputs = BERT.build(), BERT.inputs(padded=True)
-    with mode():
-        output, captured = passed(model, **inputs)
-    assert captured.traces[0].verify(reference=False).agrees
-    if mode is torch.enable_grad:
-        output.last_hidden_state.sum().backward()
-        assert model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
-
-
 def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
     first, second = capture(BERT.build()), capture(nn.MultiheadAttention(8, 2))
     compiled = torch.compile(lambda x: x + 1, backend=lambda graph, inputs: lambda x: (x + 2,))
@@ -326,8 +315,7 @@ def test_layers_over_other_tokens_are_traces_of_their_own(name: str, settings: d
 @pytest.mark.parametrize("settings", [SWIN, {**SWIN, "depths": [2, 2], "num_heads": [2, 4]}])
 def test_attentions_of_some_layers_are_compared_with_these(settings: dict[str, Any]) -> None:
     """transformers returns the last layer of each of Swin's stages."""
-    model = Family("SwinModel", settings, takes="image").build()
-    model.set_attn_implementation("eager")
+    model = Family("SwinModel", settings, takes="image").build(attention="eager")
     output, captured = passed(model, pixel_values=IMAGES, output_attentions=True)
     last = np.cumsum(settings["depths"]) - 1
     for trace in captured.traces:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, captured_of, own, passed, refused
+from comparing import Mixer, assert_weights, captured_of, own, parts_of, passed, refused, split
 from torch import nn
 from torch.nn.attention import flex_attention as flex
 
@@ -86,10 +86,7 @@ class Torch(nn.Module):
         self.attention, self.weights = nn.MultiheadAttention(32, 4, batch_first=True), np.empty(0)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        q, k, _ = (
-            part.unflatten(-1, (4, 8)).transpose(1, 2)
-            for part in torch.nn.functional.linear(x, self.attention.in_proj_weight).chunk(3, -1)
-        )
+        q, k, _ = parts_of(self.attention, x)
         self.weights = weights_by_hand(q, k, ~mask if mask.dtype == torch.bool else mask)
         return x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
 
@@ -101,12 +98,10 @@ def assert_right(traces: list[Trace], layers: nn.ModuleList) -> None:
     ]
     for trace in traces:
         assert trace.verify().agrees
-        for number in trace.numbers:
-            weights = layers[number].weights[trace.row]  # type: ignore[index]
-            weights = weights if weights.ndim == 3 else weights[None]
-            expected = weights[:, trace.positions][:, :, trace.key_positions]
-            np.testing.assert_allclose(np.asarray(trace[number].weights), expected, atol=1e-6)
-            np.testing.assert_allclose(expected.sum(-1), 1, atol=1e-6)
+        weights = {number: layers[number].weights for number in trace.numbers}
+        maps = {number: x if x.ndim == 4 else x[:, None] for number, x in weights.items()}
+        for cells in assert_weights([trace], maps):
+            np.testing.assert_allclose(cells.sum(-1), 1, atol=1e-6)
 
 
 def stack(make: Callable[[], nn.Module]) -> Any:
@@ -192,8 +187,7 @@ def test_models_of_transformers(name: str, argument: str, implementation: str) -
     with torch.no_grad():
         attentions = model(ids, attention_mask=torch.zeros(1, 1, 12, 12), output_attentions=True).attentions
     assert attentions[1][0, 0, 2, 1] == 0 < attentions[0][0, 0, 2, 1]
-    for number, expected in enumerate(attentions):
-        np.testing.assert_allclose(np.asarray(captured.trace[number].weights), expected[0], atol=2e-5)
+    assert_weights(captured, attentions, 2e-5)
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -208,7 +202,7 @@ def test_a_function_of_flex_attention_that_looks_at_what_changes_is_refused() ->
     block_mask = flex.create_block_mask(mask_mod, None, None, 40, 40, device="cpu")
 
     def forward(self: Any, x: torch.Tensor) -> Any:
-        q = x.unflatten(-1, (2, 16)).transpose(1, 2)
+        q = split(x, 2)
         return flex.flex_attention(q, q, q, block_mask=block_mask).transpose(1, 2).flatten(2)  # type: ignore[union-attr]
 
     model = nn.Sequential(own(forward), own(forward)).eval()
@@ -231,9 +225,7 @@ def test_masks_elsewhere_are_compared_without_waiting(monkeypatch: pytest.Monkey
         assert "clone" in str(error.value)
         model(x, allowed(TOKENS).tril(), lambda mask: None)
     assert [trace.numbers for trace in captured.traces] == [(0, 1, 2)] * 4
-    for trace in captured.traces[2:]:
-        for number in range(3):
-            np.testing.assert_allclose(trace[number].weights[...], model.layers[number].weights[trace.row], atol=1e-6)
+    assert_weights(captured.traces[2:], [layer.weights for layer in model.layers])
 
 
 def test_what_a_caller_changes_after_the_pass() -> None:

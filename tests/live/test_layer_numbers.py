@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import Mixer, Residual, captured_of, own, pass_of, refused, weights_of
+from comparing import Mixer, Residual, assert_weights, captured_of, own, pass_of, refused, softmax_of, split, weights_of
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.functional import layer_norm, multi_head_attention_forward, scaled_dot_product_attention
@@ -38,10 +38,8 @@ def test_diff_llama_has_two_maps_a_layer() -> None:
     model.set_attn_implementation("eager")  # type: ignore[operator]
     eager = model(ids, use_cache=False, output_attentions=True).attentions
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
-    for trace in captured.traces:
-        assert trace.verify().agrees
-        for layer, theirs in enumerate(eager):
-            np.testing.assert_allclose(trace[layer].weights[:], theirs[0], atol=1e-6)
+    assert_weights(captured, eager)
+    assert all(trace.verify().agrees for trace in captured.traces)
     assert captured["self.2"] == captured.traces[1:]
 
 
@@ -73,7 +71,7 @@ def test_a_layer_left_out_leaves_its_number_free() -> None:
     trace, hidden = captured_of(model, x).trace, model.layers[0](x)
     assert trace.numbers == (0, 2, 3)
     assert [record.name for record in trace.layers] == ["layers.0", "layers.2", "layers.3"]
-    np.testing.assert_allclose(trace[2].weights[:], weights_of(model.layers[2], hidden)[0], atol=1e-6)
+    assert_weights([trace], {2: weights_of(model.layers[2], hidden)})
     with ablate(model, [(2, head) for head in range(4)]):
         torch.testing.assert_close(model(x), model.layers[3](hidden + model.layers[2].out.bias))
 
@@ -132,11 +130,10 @@ def test_a_layer_that_runs_its_attention_twice_has_two_stacks(channels: int, lay
     model(past_values=x, output_attentions=True)
     assert captured.stacks == ("self", "self.2")
     for call, stack in enumerate(captured.stacks):
-        for row, trace in enumerate(captured[stack]):
+        assert_weights(captured[stack], eager[call : 2 * layers : 2])
+        for trace in captured[stack]:
             assert trace.numbers == tuple(range(layers))
             assert trace.verify().agrees
-            for layer in range(layers):
-                np.testing.assert_allclose(trace[layer, 1].weights[:], eager[2 * layer + call][row, 1], atol=1e-6)
 
 
 def block(parts: Callable[[torch.Tensor], Iterable[torch.Tensor]]) -> Any:
@@ -159,10 +156,8 @@ def test_rows_and_columns_are_two_stacks(sides: tuple[int, int]) -> None:
     for layer, one in enumerate(model):
         given = x.roll(layer, 0)
         for stack, part in zip(captured.stacks, (given, given.transpose(0, 1)), strict=True):
-            weights = weights_of(one.attention, part)
-            for row, trace in enumerate(captured[stack]):
-                assert trace.numbers == (0, 1)
-                np.testing.assert_allclose(trace[layer, 2].weights[:], weights[row, 2], atol=1e-6)
+            assert_weights(captured[stack], {layer: weights_of(one.attention, part)})
+            assert all(trace.numbers == (0, 1) for trace in captured[stack])
 
 
 @pytest.mark.parametrize("sizes", [3, [1, 2, 3]])
@@ -189,8 +184,7 @@ def test_an_encoder_called_twice_leaves_two_traces(second: list[int]) -> None:
     for trace, alone in zip(captured.traces, apart, strict=True):
         assert trace.numbers == (0, 1)
         assert trace.verify().agrees
-        for layer in trace.numbers:
-            np.testing.assert_allclose(trace[layer, 0].weights[:], alone[layer, 0].weights[:], atol=1e-6)
+        assert_weights([trace], [[alone[layer].weights[...]] for layer in trace.numbers])
 
 
 class Attention(Mixer):
@@ -259,10 +253,6 @@ def test_copies_of_a_row_lie_in_one_piece() -> None:
 
 
 WIDTH, HEADS, TOKENS = 32, 4, 6
-
-
-def split(x: torch.Tensor) -> torch.Tensor:
-    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
 
 def merged(x: torch.Tensor) -> torch.Tensor:
@@ -354,8 +344,7 @@ def test_layers_of_a_loop_are_numbered_in_order(cls: type[Loop], numbers: tuple[
     for number, at in zip(numbers, model.order, strict=True):  # type: ignore[arg-type]
         layer = model.layers[at]  # type: ignore[index]
         q, k, v = layer(x)
-        weights = (q @ k.mT / 8**0.5).softmax(-1)
-        np.testing.assert_allclose(trace[number].weights[:], weights[0], atol=1e-6)
+        assert_weights([trace], {number: (weights := softmax_of(q, k))})
         for head in range(HEADS):
             output = weights[0, head] @ v[0, head] @ layer.out.weight[:, 8 * head : 8 * head + 8].T
             np.testing.assert_allclose(trace[number, head].output[:], output, atol=1e-5)
@@ -400,9 +389,7 @@ def test_self_and_cross_attention_in_one_loop() -> None:
     model, x = build(lambda: own(forward, layers=layers))
     captured = captured_of(model, x, torch.randn(1, 5, WIDTH))
     assert [(trace.stack, trace.numbers) for trace in captured.traces] == [("self", (0, 1, 2)), ("self.2", (0, 1, 2))]
-    for layer, (q, k) in enumerate(given):
-        weights = (q @ k.mT / 8**0.5).softmax(-1)
-        np.testing.assert_allclose(captured.traces[1][layer, 2].weights[:], weights[0, 2], atol=1e-6)
+    assert_weights(captured["self.2"], [softmax_of(q, k) for q, k in given])
 
 
 @pytest.mark.parametrize("sequential", [False, True])

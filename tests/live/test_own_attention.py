@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from comparing import Mixer, Residual, captured_of, own, passed, refused, weights_of
+from comparing import Mixer, Residual, assert_weights, captured_of, own, passed, refused, softmax_of, weights_of
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -549,7 +549,7 @@ def model_of(*classes: type[Residual]) -> nn.Sequential:
 def by_hand(one: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A layer's output and weights by the formula."""
     q, k, v = one.parts(x)
-    weights = (q @ k.mT / 8**0.5).softmax(-1)
+    weights = softmax_of(q, k)
     return x + one.out((weights @ v).transpose(1, 2).flatten(2)), weights
 
 
@@ -573,10 +573,8 @@ def test_pytorchs_attention_is_read_and_silenced_by_whatever_name_it_is_called(c
     hidden = x
     for layer, one in enumerate(model):
         hidden, weights = by_hand(one, hidden)
-        for row, trace in enumerate(captured.traces):
-            assert trace.layers[layer].name == str(layer)
-            for head in range(4):
-                np.testing.assert_allclose(trace[layer, head].weights[:], weights[row, head].detach(), atol=1e-6)
+        assert_weights(captured, {layer: weights})
+        assert all(trace.layers[layer].name == str(layer) for trace in captured.traces)
     assert all(trace.verify().agrees for trace in captured.traces)
     with ablate(model, [(1, head) for head in range(4)]):
         silenced = model(x)
@@ -596,7 +594,7 @@ def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
     hidden = blocks["seen"](x)
     for layer, one in enumerate(model):
         hidden, weights = by_hand(one, hidden)
-        np.testing.assert_allclose(captured["others"][0][layer, 3].weights[:], weights[0, 3], atol=1e-6)
+        assert_weights(captured["others"], {layer: weights})
     mixed = model_of(Residual, InSettings, Residual)
     refused(r"in 1 \(InSettings\)", mixed, x)
 
@@ -642,9 +640,7 @@ def test_what_is_not_recorded_raises_at_the_end_of_the_pass_or_is_listed(
     assert hs.load(trace.save(tmp_path / "one.safetensors")).unrecorded == trace.unrecorded
     assert "unrecorded" in str(trace.verify())
     hidden, weights = by_hand(model[0], x)
-    np.testing.assert_allclose(trace[0, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
-    _, weights = by_hand(model[2], model[1](hidden))
-    np.testing.assert_allclose(trace[last, 1].weights[:], weights[0, 1].detach(), atol=1e-6)
+    assert_weights([trace], {0: weights, last: by_hand(model[2], model[1](hidden))[1]})
 
 
 def test_a_class_that_raises_before_anything_runs_is_listed_too() -> None:
@@ -759,8 +755,7 @@ def test_multihead_attention_called_around_its_hooks_is_read_or_listed(weights: 
     with listed, capture(model) as captured:
         model(x)
     if not weights:
-        expected = model[0].mha(x, x, x, average_attn_weights=False)[1]
-        np.testing.assert_allclose(captured.trace[0].weights[:], expected[0], atol=1e-6)
+        assert_weights(captured, [model[0].mha(x, x, x, average_attn_weights=False)[1]])
         with pytest.raises(UnsupportedError, match="no W_O"):
             captured.trace[0, 1].output[:]
 

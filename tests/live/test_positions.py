@@ -98,8 +98,7 @@ def test_rows_and_positions_of_a_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize(("empty", "message"), [([1], "row 1 is empty"), ([0, 2], "rows 0, 2 are empty")])
 def test_an_empty_text_in_a_batch_is_named(empty: list[int], message: str, attention: str) -> None:
-    model = built()
-    model.set_attn_implementation(attention)
+    model = built(attention=attention)
     inputs = batch({row: [*range(12)] for row in empty}, rows=3)
     with pytest.raises(InputError, match=message):
         captured_of(model, **inputs)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import captured_of, pass_of, passed
+from comparing import assert_weights, captured_of, pass_of, passed, softmax_of, split
 
 from families import BY_NAME, DEBERTA, DEBERTA_V2, DECODER, EAGER, FAMILIES, T5, TEXT, VISION, Family
 from headscope.errors import UnsupportedError
@@ -127,11 +127,10 @@ def test_weights_are_those_that_the_model_returns_itself(family: Family, padding
     model = family.build()
     inputs = {**family.inputs(padded=False), "attention_mask": torch.as_tensor(padding), "output_attentions": True}
     output, captured = passed(model, options={"padding": keep}, **inputs)
+    assert_weights(captured, output.attentions, 2e-6)
+    again = keep == "drop" and (padding is BLIND or padding is PADDING["between tokens"])
     for trace in captured.traces:
-        for layer, theirs in enumerate(output.attentions):
-            cells = theirs[trace.row][:, trace.positions][..., trace.key_positions]
-            np.testing.assert_allclose(trace[layer].weights[:], cells, atol=2e-6)
-        report = trace.verify(reference=trace.row == 0 and padding is not PADDING["left"])  # it has none in that row
+        report = trace.verify(reference=again and trace.row == 0)
         assert report.agrees, report
         if keep == "drop" and padding is not BLIND:
             report = trace.verify(against=output.attentions)
@@ -280,7 +279,7 @@ def test_generated_sequences_have_the_terms_of_one_pass(family: Family) -> None:
     sequences = [trace for trace in captured.generations if not trace.stack.startswith("cross")]
     assert len(sequences) == 2
     for row, trace in enumerate(sequences):
-        assert trace.verify().agrees
+        assert trace.verify(reference=row == 0).agrees
         assert trace.layers[0].mask.bias is None
         at = slice(row, row + 1)
         given = {"input_ids": generated[at, 2 * row : -1]}
@@ -328,9 +327,8 @@ def test_sdpa_has_no_soft_cap() -> None:
     for module in (model.config, *model.modules()):
         if hasattr(module, "attn_logit_softcapping"):
             module.attn_logit_softcapping = None
-    uncapped = captured_of(model, ids)
-    for layer in range(2):
-        np.testing.assert_allclose(captured.trace[layer].weights[:], uncapped.trace[layer].weights[:], atol=1e-6)
+    uncapped = captured_of(model, ids).trace
+    assert_weights(captured, [[uncapped[layer].weights[...]] for layer in range(2)])
     assert captured.trace.verify().agrees
 
 
@@ -342,20 +340,12 @@ def test_one_module_that_attends_from_the_text_to_an_image_and_back() -> None:
         layer.visual_attention.att.register_forward_pre_hook(lambda module, args: given.append((module, *args)))
     expected = model(**inputs, output_attentions=True).cross_encoder_attentions
     for trace in captured["visual_attention"]:
-        queries, keys = list(trace.cut.queries), list(trace.cut.keys)
         for layer in range(2):
             module, x, seen, mask = given[2 * layer + (trace.cut.sizes == (5, 7))][:4]
-            q, k = (
-                part(states).unflatten(-1, (4, 8)).transpose(1, 2)
-                for part, states in ((module.query, x), (module.key, seen))
-            )
-            scores = q @ k.mT / 8**0.5 + (0 if mask is None else mask)
-            weights = scores.softmax(-1)[trace.row][:, queries][:, :, keys].detach()
-            np.testing.assert_allclose(
-                np.stack([trace[layer, head].weights[:] for head in range(4)]), weights, atol=2e-5
-            )
-            if trace.cut.sizes == (7, 5):
-                torch.testing.assert_close(weights, expected[layer][trace.row][:, queries][:, :, keys])
+            weights = softmax_of(split(module.query(x)), split(module.key(seen)), mask)
+            assert_weights([trace], {layer: weights}, 2e-5)
+        if trace.cut.sizes == (7, 5):
+            assert_weights([trace], expected, 2e-5)
     names = [list(map(int, one.keys.tokens)) for one in captured["visual_attention"] if one.cut.sizes == (5, 7)]
     assert names == [inputs["input_ids"][0].tolist(), inputs["input_ids"][1, :5].tolist()]
 
@@ -380,11 +370,7 @@ def test_patches_that_are_drawn_at_random(family: Family) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(1)
     expected = model(**inputs, output_attentions=True).attentions
-    for row, trace in enumerate(captured.traces):
-        kept = list(trace.positions)
-        for layer, weights in enumerate(expected):
-            ours = np.stack([trace[layer, head].weights[:] for head in range(4)])
-            np.testing.assert_allclose(ours, weights[row][:, kept][:, :, kept], atol=2e-5)
+    assert_weights(captured, expected, 2e-5)
     if family.name == "ViltModel":
         torch.manual_seed(1)
         drawn, grid = model.embeddings.visual_embed(inputs["pixel_values"], torch.ones(2, 16, 16))[2]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from comparing import captured_of, own, passed, refused
+from comparing import captured_of, own, parts_of, passed, refused, softmax_of
 from torch import nn
 
 from headscope.errors import UnsupportedError
@@ -28,9 +28,8 @@ def test_queries_keys_and_values_are_the_module_s() -> None:
     torch.manual_seed(55)
     mha, x = nn.MultiheadAttention(4, 2, batch_first=True).eval(), torch.randn(1, 5, 4)
     record = captured_of(mha, x, x, x).trace.layers[0]
-    made = nn.functional.linear(x[0], mha.in_proj_weight, mha.in_proj_bias).detach().chunk(3, -1)
-    for part, expected in zip((record.q, record.k, record.v), made, strict=True):
-        np.testing.assert_allclose(part, expected.unflatten(-1, (2, 2)).transpose(0, 1), atol=1e-6)
+    for part, expected in zip((record.q, record.k, record.v), parts_of(mha, x), strict=True):
+        np.testing.assert_allclose(part, expected[0].detach(), atol=1e-6)
 
 
 FORMS = [
@@ -249,12 +248,9 @@ class Plain(nn.MultiheadAttention):
 
 class ByItself(Plain):
     def forward(self, x: torch.Tensor, weights: bool = False) -> torch.Tensor:  # type: ignore[override]
-        q, k, v = (
-            part.unflatten(-1, (2, 4)).transpose(1, 2)
-            for part in nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
-        )
+        q, k, v = parts_of(self, x)
         attend = nn.functional.scaled_dot_product_attention
-        mixed = attend(q, k, v) if not weights else (q @ k.mT / 2).softmax(-1) @ v
+        mixed = attend(q, k, v) if not weights else softmax_of(q, k) @ v
         return self.out_proj(mixed.transpose(1, 2).flatten(2))
 
 

@@ -25,19 +25,20 @@ class KernelNotes:
     """Notes on the fused attention kernels that run in a call.
 
     Attributes:
-        queries: (batch, heads, queries, d_head), the shape of each one's queries, in order; empty of nested ones.
+        queries: (batch, heads, queries, d_head), the shape of its queries if one ran; empty if none did or several,
+            or of nested ones.
         dtype: dtype of the last one's queries, after any cast by autocast.
         attended: called with the arguments and the result of each scaled_dot_product_attention, right after it ran.
     """
 
     def __init__(self) -> None:
         self.attended: Callable[[tuple[Any, ...], dict[str, Any], torch.Tensor], None] | None = None
-        self.queries: list[tuple[int, ...]] = []
+        self.queries: tuple[int, ...] = ()
         self.dtype: torch.dtype | None = None
 
     def note(self, query: torch.Tensor) -> None:
         """Note a fused kernel that runs on these queries."""
-        self.queries.append(() if query.is_nested else query.shape)
+        self.queries = () if query.is_nested or self.dtype is not None else query.shape
         self.dtype = query.dtype
 
 

@@ -68,16 +68,13 @@ def grown(pieces: list[Piece], total: int) -> Mask:
 
 def stacked(pieces: list[Piece]) -> Mask:
     """The mask of cross-attention: the passes' common rule, or a dense bias if they differ."""
-    keys = pieces[-1].sizes[1]
-    last = pieces[-1].mask
-    for piece in pieces:
-        mask = piece.mask
-        same_keys = np.array_equal(mask.keys, last.keys)  # type: ignore[arg-type]
-        if mask.causal or mask.window is not None or mask.bias is not None or not same_keys:
-            starts = np.cumsum([0, *(each.count for each in pieces)])
-            shifted = [replace(each, start=int(at), begin=0) for each, at in zip(pieces, starts, strict=False)]
-            return _dense(shifted, int(starts[-1]), keys)
-    return last
+    masks = [piece.mask for piece in pieces]
+    plain = all(replace(mask, keys=None).everything for mask in masks)
+    if plain and all(np.array_equal(mask.keys, masks[-1].keys) for mask in masks):  # type: ignore[arg-type]
+        return masks[-1]
+    starts = np.cumsum([0, *(piece.count for piece in pieces)])
+    shifted = [replace(piece, start=int(at), begin=0) for piece, at in zip(pieces, starts, strict=False)]
+    return _dense(shifted, int(starts[-1]), pieces[-1].sizes[1])
 
 
 def _dense(pieces: list[Piece], queries: int, keys: int) -> Mask:

@@ -140,7 +140,7 @@ def _ran(
     return Ran(
         module,
         *(q, k, v, context),
-        fused=notes is not None and [shape[:3] for shape in notes.queries] == [(max(len(q), len(k)), *q.shape[1:3])],
+        fused=notes is not None and notes.queries[:3] == (max(len(q), len(k)), *q.shape[1:3]),
         weights=weights,
         layer_terms=NO_TERMS if cap is None and sinks is None else Terms(cap=cap, sinks=sinks),
         unfused=unfused,
