@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from headscope.atlas.documents import Document, Refused, checked, in_pieces, in_record, read_conllu, spelled
 from headscope.atlas.readers import (
     LONGEST_CHARACTER,
+    at_most,
     decoded,
     read_arrow,
     read_csv,
@@ -95,7 +96,7 @@ class Corpus:
 def _standard_input(stream: BinaryIO, max_document: int) -> Document | Refused:
     """Standard input as one document, read until it is known to be too long."""
     most = LONGEST_CHARACTER * max_document
-    data = stream.read(most + 1)
+    data = at_most(stream, most + 1)
     if len(data) > most:
         detail = f"it has more than {most:,} bytes; the limit is {max_document:,} characters"
         return Refused("-", "too long", detail)
@@ -131,11 +132,16 @@ def open_corpus(
     if "\0" in name:
         raise InputError("a path can't contain a NUL character", where=repr(name), advice="name a file or folder")
     path = Path(name)
+    try:
+        exists = path.exists()
+    except OSError as error:  # a text, perhaps, which is too long for a name
+        advice = "name a file or folder that can be read; texts are passed as a list: [text]"
+        raise InputError(f"it can't be opened: {error.strerror}", where=f"{name:.80}", advice=advice) from error
     if path.is_dir():
         return _folder(path)
     if path.is_file():
         return _of_files(path.name, path.parent, [path])
-    if path.exists():
+    if exists:
         raise InputError(
             "it is not a regular file, and a pipe or a device can be read only once",
             where=name,

@@ -65,6 +65,8 @@ def read_marked(documents: str | os.PathLike[str] | Pairs, relations: str | Iter
         relations = [name.strip() for name in relations.split(",")]
     if isinstance(documents, str | os.PathLike):
         path = Path(documents)
+        if "\0" in str(path):
+            raise InputError("a path can't contain a NUL character", where=repr(str(path)), advice=FORMS)
         treebank = path.suffix == ".conllu"
         try:
             found = list(_read(path, None if relations is None else frozenset(relations)))

@@ -202,10 +202,9 @@ def parse_manifest(path: Path) -> dict[str, Any]:
         if any(path.parent.glob("parts/part-*.parquet")):
             advice = AGAIN
         raise ManifestError("there is no manifest.json", path.parent, advice) from error
-    except OSError as error:
-        raise InputError(
-            f"the manifest can't be read: {error.strerror or error}", where=str(path), advice="check the folder"
-        ) from error
+    except (OSError, ValueError) as error:  # a NUL in the folder's name
+        problem = f"the manifest can't be read: {getattr(error, 'strerror', None) or error}"
+        raise InputError(problem, where=str(path), advice="check the folder") from error
     problem = fault(data)
     try:
         manifest = parse_object(data, unique=False)

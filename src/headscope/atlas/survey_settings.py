@@ -168,7 +168,7 @@ class SurveySettings(Declared):
         int | None, Setting("Characters per part; each part is saved when it is finished.", metavar="N", least=1)
     ] = None
     max_document: Annotated[
-        int | None, Setting("Refuse documents with more than N characters.", metavar="N", least=1)
+        int | None, Setting("Refuse documents with more than N characters.", metavar="N", least=1, most=1 << 40)
     ] = None
     pieces: Annotated[
         int,
