@@ -47,7 +47,7 @@ from headscope.results.answers import PairsAnswer, filled
 from headscope.results.head_values import Head, Measure
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable
-from headscope.settings import takes
+from headscope.settings import takes, whole
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -145,10 +145,10 @@ class PairHeads(Rows):
             top: how many; by default as many as there are words.
 
         Raises:
-            InputError: the trace lacks one of the heads, or words of its own.
+            InputError: the trace lacks one of the heads, or words of its own; or `top` is not a whole number from 0 on.
         """
         words = WordTokens(trace, 1 + max((word for word in trace.words if word is not None), default=-1))
-        top = len(words.kept) if top is None else top
+        top = len(words.kept) if top is None else whole(top, "top", 0)
         missing = [head for head in self.heads if head not in heads_of(trace)]
         if missing or not len(words.kept):
             found = f"no head {missing[0][0]}.{missing[0][1]}" if missing else "no words"

@@ -353,8 +353,12 @@ class Prediction(Rows):
         Keys: label, logit, probability (not for a regression), and for tokens position and token.
 
         Args:
-            top: most classes of a text.
+            top: most classes of a text; None for all.
+
+        Raises:
+            InputError: `top` is not a whole number from 0 on.
         """
+        top = None if top is None else whole(top, "top", 0)
         if self.task == "token":
             best = self.logits.argmax(axis=-1)
             return [

@@ -98,7 +98,7 @@ class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
             InputError: there is no such head.
         """
         positions = self.positions()
-        if not isinstance(head, tuple) or head not in positions:
+        if not isinstance(head, tuple) or head not in list(positions):
             raise InputError(f"there is no head {head!r:.40}", where=self.source, advice="pass (layer, head)")
         index = dict(zip(HEADS, positions[head], strict=True))
         return {
@@ -121,10 +121,10 @@ class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
         cells = self.cells()
         rows = rows_of(cells)
         if by is not None:
-            if by not in cells or by in self.facts:
-                numbers = ", ".join(name for name in cells if name not in self.facts)
+            told = [name for name in cells if name in self.facts or any(isinstance(cell, str) for cell in cells[name])]
+            if by not in (numbers := [name for name in cells if name not in told]):
                 found = f"the table has no column of numbers {by!r}"
-                raise MissingMeasureError(found, where=self.source, advice=f"use one of {numbers}")
+                raise MissingMeasureError(found, where=self.source, advice=f"use one of {', '.join(numbers)}")
             rows.sort(key=lambda row: -abs(row[by]) if row[by] == row[by] else math.inf)
         return rows
 
