@@ -175,11 +175,11 @@ def _one_head(
     tokens = shown_tokens(trace)
     weights = np.asarray(trace[chosen].weights)
     listed = top is not None or threshold is not None
-    if not 0 <= start < len(trace):
+    if not 0 <= start < len(trace.keys):
         raise InputError(
-            f"there is no token {start}: the text has {len(trace)} tokens",
+            f"there is no token {start}: the text has {len(trace.keys)} tokens",
             where="start",
-            advice=f"tokens are numbered 0 to {len(trace) - 1}",
+            advice=f"tokens are numbered 0 to {len(trace.keys) - 1}",
         )
     keys = [strongest(row, top, threshold) for row in weights] if listed else [range(len(trace.keys))] * len(weights)
 

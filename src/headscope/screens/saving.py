@@ -57,10 +57,12 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
             where=str(path),
             advice="choose one layer with --heads, or save the trace as .safetensors",
         )
-    cells = len(layers) * len(heads) * len(trace) * len(trace.keys)
+    count = sum(len(trace.head_numbers(number)) if head is None else 1 for number in layers)
+    shape = f"{len(layers)} × {len(heads)}" if count == len(layers) * len(heads) else f"{count}"
+    cells = count * len(trace) * len(trace.keys)
     if cells > MOST_CELLS.get(kind, cells):
         raise InputError(
-            f"{len(layers)} × {len(heads)} heads of {len(trace)} × {len(trace.keys)} weights are {cells:,} values, "
+            f"{shape} heads of {len(trace)} × {len(trace.keys)} weights are {cells:,} values, "
             f"too many for one {kind} file",
             where=str(path),
             advice="choose one head with --heads, or save the trace as .safetensors: its size is linear, "
@@ -84,7 +86,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
                 "segments": np.array(trace.segments),
             },
         )
-    return f"weights of {len(layers)} × {len(heads)} heads, {len(trace)} × {len(trace.keys)} each"
+    return f"weights of {shape} heads, {len(trace)} × {len(trace.keys)} each"
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> None:
