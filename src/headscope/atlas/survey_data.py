@@ -203,8 +203,8 @@ def parse_manifest(path: Path) -> dict[str, Any]:
             advice = AGAIN
         raise ManifestError("there is no manifest.json", path.parent, advice) from error
     except (OSError, ValueError) as error:  # a NUL in the folder's name
-        problem = f"the manifest can't be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError(problem, where=str(path), advice="check the folder") from error
+        found = f"the manifest can't be read: {getattr(error, 'strerror', None) or error}"
+        raise InputError(found, where=str(path), advice="check the folder") from error
     problem = fault(data)
     try:
         manifest = parse_object(data, unique=False)
