@@ -194,10 +194,6 @@ class Survey(Placed, Rows, Arrays, Mapping[str, HeadValues]):
         """A dict for each head: its mean of every statistic over all windows, and its label, if the survey has some."""
         return self.table().rows()
 
-    def arrow(self) -> pyarrow.Table:
-        """The rows as a table of pyarrow; NaN is null."""
-        return self.table().arrow()
-
     def plot(
         self,
         statistic: str,

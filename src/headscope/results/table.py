@@ -14,10 +14,9 @@ from headscope.errors import InputError, require
 from headscope.late import late
 from headscope.results.arrays import Arrays
 from headscope.results.head_values import HEADS, Head, HeadValues
-from headscope.results.row_tables import Rows, arrow_of, plain, rows_of
+from headscope.results.row_tables import Rows, plain, rows_of
 
 if TYPE_CHECKING:
-    import pyarrow
     from jaxtyping import Float
 
 SINGULAR = {"queries": "query"}
@@ -128,14 +127,6 @@ class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
             rows.sort(key=lambda row: -abs(row[by]) if row[by] == row[by] else math.inf)
         return rows
 
-    def arrow(self) -> pyarrow.Table:
-        """Return the rows as a table of pyarrow; NaN is null.
-
-        Raises:
-            MissingExtraError: pyarrow is not installed.
-        """
-        return arrow_of(self.cells())
-
     def to_xarray(self) -> Any:
         """Return the table as a Dataset of xarray: a variable for each column, with the numbers of layers and heads.
 
@@ -223,6 +214,9 @@ class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
         for values in self.values():
             cells |= {name: array[index].ravel().tolist() for name, array in values.columns()}
         return cells | {name: [of.get(head) for _, head in places] for name, of in self.facts.items()}
+
+    def _cells(self) -> dict[str, list[Any]]:
+        return self.cells()
 
     def __repr__(self) -> str:
         lines = [f"{self.source} of {len(self.layers)} layers, mean and range over heads"]
