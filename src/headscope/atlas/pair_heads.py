@@ -226,7 +226,8 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
     alone = work.every()
     count = len(work.marked)
     folds, chosen = folds_of(count, chosen_on)
-    orders = np.stack([_ranking(alone[~held]) for held in [*folds, ~chosen]])
+    ranked = np.stack([alone[~held].mean(0) for held in [*folds, ~chosen]])  # -1 for a broken head
+    orders = np.argsort(-ranked, axis=1, kind="stable")[:, :MOST]
     sums = work.every(orders).reshape(count, *orders.shape)
     offsets = np.stack([work.offsets(at) for at in range(count)])
     held_out = np.full((3, count), np.nan)
@@ -250,11 +251,6 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
         directed=work.directed,
         apart=work.apart,
     )
-
-
-def _ranking(precisions: Float[np.ndarray, "documents heads"]) -> Int[np.ndarray, " most"]:
-    """The heads with the greatest mean precision, the first of equals first; a broken head's is -1."""
-    return np.argsort(-precisions.mean(0), kind="stable")[:MOST]
 
 
 def _share(
