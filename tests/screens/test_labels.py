@@ -18,15 +18,7 @@ from commands import Terminal
 from headscope.errors import InputError
 from headscope.results.tokens import TokenAxis
 from headscope.screens.labels import clip, clusters, encodable, fold, hold_direction, pad, printable, width, wrap
-from headscope.screens.matrix import (
-    SHADES,
-    colour_of,
-    inked,
-    matrix,
-    shade_of,
-    strongest,
-    style_of,
-)
+from headscope.screens.matrix import SHADES, colour_of, inked, matrix, shade_of, strongest, style_of
 from headscope.screens.pieces import find_token, labels
 from headscope.screens.tables import Column, Table, json_text, shape_text
 from headscope.screens.terminal import Paper, Sheet, bar, plain_text, prose, put, put_machine, table, title

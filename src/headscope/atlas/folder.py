@@ -16,14 +16,7 @@ import pyarrow
 from pyarrow import parquet
 
 from headscope.atlas.store import array_and_record, array_bytes, part_name, part_record, schema
-from headscope.atlas.survey_data import (
-    FORMAT,
-    DamageWarning,
-    ManifestError,
-    Owner,
-    digest,
-    parse_manifest,
-)
+from headscope.atlas.survey_data import FORMAT, DamageWarning, ManifestError, Owner, digest, parse_manifest
 from headscope.errors import InputError
 from headscope.files import (
     BLANK,

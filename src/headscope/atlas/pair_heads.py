@@ -189,9 +189,7 @@ class PairHeads(Rows):
 
 @takes(PairSettings)
 def pair_heads(
-    model: str | os.PathLike[str] | Model,
-    documents: str | os.PathLike[str] | Pairs,
-    settings: PairSettings,
+    model: str | os.PathLike[str] | Model, documents: str | os.PathLike[str] | Pairs, settings: PairSettings
 ) -> PairHeads | PairRows:
     """Find the heads that see pairs of words that somebody has marked, on few documents, and say how well.
 

@@ -16,14 +16,7 @@ from threadpoolctl import threadpool_limits
 from headscope.atlas.documents import CorpusPart, Document, Refused
 from headscope.atlas.examples import Read, RowReader
 from headscope.atlas.job import Batch, ModelDescription, Task, Workers
-from headscope.atlas.loading import (
-    ModelSource,
-    config_record,
-    load,
-    running_record,
-    token_vectors,
-    tokenizer_record,
-)
+from headscope.atlas.loading import ModelSource, config_record, load, running_record, token_vectors, tokenizer_record
 from headscope.atlas.observe import Observed, Observer
 from headscope.atlas.sample import Cut, by_lot, lot
 from headscope.atlas.store import part_bytes, part_name

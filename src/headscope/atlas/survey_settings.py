@@ -118,8 +118,7 @@ class SurveySettings(Declared):
         bool, Setting("Also label every head: its behaviour among words, with how sure it is.", option="--labels")
     ] = False
     examples: Annotated[
-        int,
-        Setting("Also keep each head's N most telling pairs of words.", metavar="N", least=0, option="--examples"),
+        int, Setting("Also keep each head's N most telling pairs of words.", metavar="N", least=0, option="--examples")
     ] = 0
     effects: Annotated[
         int,
@@ -156,8 +155,7 @@ class SurveySettings(Declared):
     ] = 0
     report: Annotated[bool, Setting("Write the site at the end: the folder site/.")] = True
     device: Annotated[
-        str | None,
-        Setting("Device: cpu, cuda, cuda:1, mps. A live model stays on its own.", metavar="NAME"),
+        str | None, Setting("Device: cpu, cuda, cuda:1, mps. A live model stays on its own.", metavar="NAME")
     ] = None
     dtype: Annotated[
         str | None,
@@ -202,8 +200,7 @@ class SurveySettings(Declared):
         Setting("Replicas on Ray. By default one per GPU, or per `threads` CPUs.", metavar="N", least=1, most=4096),
     ] = None
     progress: Annotated[
-        Callable[[Any], None] | None,
-        "Called after each part, with a Tally; by default a bar in notebooks.",
+        Callable[[Any], None] | None, "Called after each part, with a Tally; by default a bar in notebooks."
     ] = None
 
     def __post_init__(self) -> None:

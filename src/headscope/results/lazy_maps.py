@@ -47,11 +47,7 @@ class LazyMap(Exchanged):
     """
 
     def __init__(
-        self,
-        kind: str,
-        shape: tuple[int, ...],
-        tile: Callable[..., Shaped[np.ndarray, "..."]],
-        dtype: Any = np.float32,
+        self, kind: str, shape: tuple[int, ...], tile: Callable[..., Shaped[np.ndarray, "..."]], dtype: Any = np.float32
     ) -> None:
         self.kind = kind
         self.shape = shape

@@ -245,12 +245,7 @@ class Match(Rows):
 
     @late("headscope.screens.match_sheet:plot_match")
     def plot(
-        self,
-        *,
-        by: str | None = None,
-        ax: Any = None,
-        width: float = 3.35,
-        save: str | os.PathLike[str] | None = None,
+        self, *, by: str | None = None, ax: Any = None, width: float = 3.35, save: str | os.PathLike[str] | None = None
     ) -> Any:
         """Draw both texts with ink and the strongest links between them.
 

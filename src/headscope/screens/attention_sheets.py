@@ -165,12 +165,7 @@ def _head_title(trace: Trace, chosen: tuple[int, int]) -> Drawing:
 
 
 def _one_head(
-    trace: Trace,
-    chosen: tuple[int, int],
-    top: int | None,
-    threshold: float | None,
-    start: int,
-    scale: Scale,
+    trace: Trace, chosen: tuple[int, int], top: int | None, threshold: float | None, start: int, scale: Scale
 ) -> Sheet:
     tokens = shown_tokens(trace)
     weights = np.asarray(trace[chosen].weights)
@@ -190,8 +185,7 @@ def _one_head(
     def rows() -> Table:
         pairs = ((query, key) for query, row in enumerate(keys) for key in row)
         return Table(
-            WEIGHT_COLUMNS,
-            tuple(_weight_row(trace, chosen, query, key, weights[query, key]) for query, key in pairs),
+            WEIGHT_COLUMNS, tuple(_weight_row(trace, chosen, query, key, weights[query, key]) for query, key in pairs)
         )
 
     heading = _head_title(trace, chosen)
