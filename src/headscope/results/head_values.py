@@ -125,21 +125,18 @@ class HeadValues(Rows, Named):
     @property
     def a(self) -> HeadValues:
         """The side of a difference that is subtracted."""
-        return self._side(0)
+        return self._both()[0]
 
     @property
     def b(self) -> HeadValues:
         """The side of a difference that it is subtracted from."""
-        return self._side(1)
+        return self._both()[1]
 
-    def _side(self, at: int) -> HeadValues:
-        if not self.sides:
-            raise InputError(
-                f"these numbers ({self.name}) are no difference, so they have no sides",
-                where="a or b",
-                advice="subtract others from them: after.minus(before)",
-            )
-        return self.sides[at]
+    def _both(self) -> tuple[HeadValues, ...]:
+        if self.sides:
+            return self.sides
+        found = f"these numbers ({self.name}) are no difference, so they have no sides"
+        raise InputError(found, where="a or b", advice="subtract others from them: after.minus(before)")
 
     def minus(self, a: HeadValues) -> HeadValues:
         """The change from `a`: the difference, with both sides.

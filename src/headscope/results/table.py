@@ -252,6 +252,12 @@ def in_columns(
     return table
 
 
+def placed(values: Sequence[float | None] | np.ndarray, heads: Sequence[Sequence[int]]) -> np.ndarray:
+    """(layers, heads) from a value for each head, layer by layer, as `in_columns` has it; None is NaN."""
+    ends = np.cumsum([len(numbers) for numbers in heads])[:-1]
+    return in_columns(np.split(np.asarray(values, dtype=np.float64), ends), heads)
+
+
 class MissingMeasureError(InputError, KeyError):
     """The table lacks a measure. Also a KeyError, as mappings require."""
 
