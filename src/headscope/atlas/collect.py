@@ -99,11 +99,8 @@ def _part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
         name = f"parts/{path.name}"
         data = folder.read(name)
         if data is None:
-            raise InputError(
-                "a finished part is missing or damaged",
-                where=str(path),
-                advice="run the same command again: it makes that part again",
-            )
+            advice = "run the same command again: it makes that part again"
+            raise InputError("a finished part is missing or damaged", where=str(path), advice=advice)
         record = part_record(data)
         refused = record["refused"]
         part_counts = {what: len(refused) if what == "refused" else record[what] for what in COUNTS}

@@ -77,11 +77,8 @@ def compare(
             raise InputError("two surveys were made over their corpora already", where="corpus", advice=advice)
         return _of_surveys(a, b)
     if isinstance(a, Survey) or isinstance(b, Survey):
-        raise InputError(
-            "a survey can't be compared with a checkpoint",
-            where="hs.compare",
-            advice="compare two checkpoints with a corpus, or two surveys",
-        )
+        found = "a survey can't be compared with a checkpoint"
+        raise InputError(found, where="hs.compare", advice="compare two checkpoints with a corpus, or two surveys")
     check_shapes(a, b)
     if statistics and corpus is None:
         raise InputError("statistics need texts", where="statistics", advice="pass a corpus too")
@@ -173,11 +170,8 @@ def _of_surveys(a: Survey, b: Survey) -> Comparison:
     joined = b.table().minus(a.table())
     statistics = {name: values for name, values in joined.items() if values.sides and name in CATALOG}
     if not statistics:
-        raise InputError(
-            "the surveys share no statistic",
-            where="hs.compare(survey_a, survey_b)",
-            advice=f"the first has {', '.join(a)}; survey the second model with some of them",
-        )
+        advice = f"the first has {', '.join(a)}; survey the second model with some of them"
+        raise InputError("the surveys share no statistic", where="hs.compare(survey_a, survey_b)", advice=advice)
     far = np.stack([np.abs(change.far()) for change in statistics.values()])
     columns = {"change": HeadValues.of(CHANGE, np.fmax.reduce(far, axis=0)), **statistics}
     facts = dict(joined.facts)

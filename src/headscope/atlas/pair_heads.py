@@ -208,11 +208,9 @@ def pair_heads(
     opened = model if isinstance(model, Model) else open_model(os.fspath(model))
     marked = read_marked(documents, settings.relations)
     if len(marked) < 2 or (settings.chosen_on or 0) >= len(marked):
-        raise InputError(
-            f"{len(marked)} documents have pairs: none is left to report on",
-            where="documents" if settings.chosen_on is None else "chosen_on",
-            advice="give at least 2 documents; with chosen_on, more than that",
-        )
+        found = f"{len(marked)} documents have pairs: none is left to report on"
+        advice = "give at least 2 documents; with chosen_on, more than that"
+        raise InputError(found, where="documents" if settings.chosen_on is None else "chosen_on", advice=advice)
     with told(settings.progress, "documents") as tell:
         if settings.by == "row":
             return pair_rows(opened, marked, settings.chosen_on, settings.apart, tell)

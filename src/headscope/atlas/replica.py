@@ -229,11 +229,8 @@ class Replica:
         model = self.loaded.model
         window = next(iter(self.cutter.cut([PROBE])), None)
         if window is None:
-            raise UnsupportedError(
-                f"the tokenizer makes no token of {PROBE!r}",
-                where=source.name,
-                advice="use the tokenizer that was saved with this model",
-            )
+            advice = "use the tokenizer that was saved with this model"
+            raise UnsupportedError(f"the tokenizer makes no token of {PROBE!r}", where=source.name, advice=advice)
         try:
             with evaluating(model), torch.inference_mode(), capture(model, values=False) as captured:
                 model(**self._inputs([window]))
@@ -284,11 +281,9 @@ class Replica:
         """
         sizes = model.anatomy.known()
         if heads != dict.fromkeys(range(sizes.layers), tuple(range(sizes.heads))):
-            raise UnsupportedError(
-                f"{setting} need {sizes.layers} layers of {sizes.heads} heads, and the model has others",
-                where=model.checkpoint.where,
-                advice=f"survey without {setting} (in Python {setting}=0)",
-            )
+            found = f"{setting} need {sizes.layers} layers of {sizes.heads} heads, and the model has others"
+            advice = f"survey without {setting} (in Python {setting}=0)"
+            raise UnsupportedError(found, where=model.checkpoint.where, advice=advice)
 
     def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
         """The statistics to measure, and the reason for each that is left out."""

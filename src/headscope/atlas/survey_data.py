@@ -100,11 +100,9 @@ def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], d
         more = f"; {len(problems) - 1} more are damaged: {few(list(problems)[1:], 5)}" if len(problems) > 1 else ""
         raise InputError(f"{name}: {problem}{more}", where=str(folder / name), advice=AGAIN)
     if unknown := [name for name in manifest["statistics"] if name not in CATALOG]:
-        raise InputError(
-            f"the survey has {brief(unknown[0])}, a statistic that this version of headscope doesn't know",
-            where=str(folder),
-            advice="read it with the version that wrote it: the manifest names it",
-        )
+        found = f"the survey has {brief(unknown[0])}, a statistic that this version of headscope doesn't know"
+        advice = "read it with the version that wrote it: the manifest names it"
+        raise InputError(found, where=str(folder), advice=advice)
     return manifest, parse_object(files.read("aggregates.json"), unique=False)
 
 

@@ -213,17 +213,11 @@ class SurveySettings(Declared):
 
         super().__post_init__()
         if self.field != spelled(self.field):
-            raise InputError(
-                f"the name {spelled(self.field)!r} is not valid UTF-8",
-                where="field",
-                advice="use the name of a field or column",
-            )
+            advice = "use the name of a field or column"
+            raise InputError(f"the name {spelled(self.field)!r} is not valid UTF-8", where="field", advice=advice)
         if not self.effects and (self.effects_output is not None or self.effects_method != METHODS[0]):
-            raise InputError(
-                "effects_output and effects_method say how effects are measured, and none are requested",
-                where="effects",
-                advice="add --effects N (in Python effects=N), for N windows",
-            )
+            found = "effects_output and effects_method say how effects are measured, and none are requested"
+            raise InputError(found, where="effects", advice="add --effects N (in Python effects=N), for N windows")
 
     def resolved(self, device: str = "cpu", dtype: str = "fp32") -> Settings:
         """Return what the numbers depend on.

@@ -329,11 +329,8 @@ class Prediction(Rows):
             InputError: the model predicts a class for each token; `rows()` has them.
         """
         if self.task != "sequence":
-            raise InputError(
-                "the model predicts a class for each token, not one for the text",
-                where="label",
-                advice="prediction.rows() has each token with its label",
-            )
+            found = "the model predicts a class for each token, not one for the text"
+            raise InputError(found, where="label", advice="prediction.rows() has each token with its label")
         return str(self.rows(1)[0]["label"])
 
     @property

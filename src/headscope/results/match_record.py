@@ -192,11 +192,9 @@ class Match(Rows):
             UnsupportedError: a cross-encoder, whose score is no sum over pairs.
         """
         if self.pairs is None:
-            raise UnsupportedError(
-                "a cross-encoder's score is no sum over pairs of words",
-                where="cells",
-                advice="read result[i].query.parts() and result[i].document.parts(), which add up to the logit",
-            )
+            found = "a cross-encoder's score is no sum over pairs of words"
+            advice = "read result[i].query.parts() and result[i].document.parts(), which add up to the logit"
+            raise UnsupportedError(found, where="cells", advice=advice)
         return self.pairs()
 
     @property
@@ -349,11 +347,8 @@ class Matches(Rows):
             UnsupportedError: another kind of model, which reads each text alone; no mask token.
         """
         if self.between is None:
-            raise UnsupportedError(
-                "no head looks from the query at a document: the model reads each text alone",
-                where=self.model,
-                advice="read result[i].links(), or pass a cross-encoder",
-            )
+            found = "no head looks from the query at a document: the model reads each text alone"
+            raise UnsupportedError(found, where=self.model, advice="read result[i].links(), or pass a cross-encoder")
         return self.between(self.matches)
 
     def above(self, first: int, second: int) -> Above:
