@@ -212,7 +212,7 @@ def _heads_of(trace: Trace, query: str, top: int, layers: Sequence[int]) -> Shee
     for layer in layers:
         for head in trace.head_numbers(layer):
             row = np.where(others, np.nan_to_num(trace[layer, head].weights[place], nan=-1.0), -1.0)
-            if others.any():
+            if row.max() >= 0:  # not of a broken head
                 found.append((layer, head, int(row.argmax()), float(row.max())))
     found.sort(key=lambda entry: -entry[3])
     shown = [(layer, head, place, trace.tokens[place], key, trace.keys.tokens[key], short(weight))
