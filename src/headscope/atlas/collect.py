@@ -41,7 +41,7 @@ def gather(job: Job, identity: dict[str, Any], count: int) -> None:
     """
     folder, corpus, description = job.folder, job.corpus, job.workers.described
     paths = [folder.part_path(index) for index in range(count)]
-    contents = part_contents(folder, paths)
+    contents = _part_contents(folder, paths)
     counts, refused = contents["counts"], contents["refused"]
     if not counts["windows"]:
         folder.clear()
@@ -69,23 +69,13 @@ def gather(job: Job, identity: dict[str, Any], count: int) -> None:
         compared = sample.windows[: job.settings.head_distances]
         places = [{"document": sample.names[of.document], "window": of.number} for of in compared]
         similarity = {"similarity": {"windows": places}} if places else {}
-    folder.write_json(
-        "manifest.json",
-        {
-            "format": FORMAT,
-            "complete": True,
-            **identity,
-            "counts": counts,
-            "refused": refused,
-            **similarity,
-            "parts": contents["parts"],
-            "files": folder.sizes(files),
-            **({"arrays": folder.sizes(sorted(folder.arrays))} if folder.arrays else {}),
-        },
-    )
+    begin = {"format": FORMAT, "complete": True, **identity, "counts": counts, "refused": refused, **similarity}
+    arrays = {"arrays": folder.sizes(sorted(folder.arrays))} if folder.arrays else {}
+    manifest = {**begin, "parts": contents["parts"], "files": folder.sizes(files), **arrays}
+    folder.write_json("manifest.json", manifest)
 
 
-def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
+def _part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
     """The manifest's `counts` over all parts, `refused` documents by reason and by name, and the list of `parts`.
 
     Raises:
@@ -99,11 +89,8 @@ def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
         name = f"parts/{path.name}"
         data = folder.read(name)
         if data is None:
-            raise InputError(
-                "a finished part is missing or damaged",
-                where=str(path),
-                advice="run the same command again: it makes that part again",
-            )
+            advice = "run the same command again: it makes that part again"
+            raise InputError("a finished part is missing or damaged", where=str(path), advice=advice)
         record = part_record(data)
         refused = record["refused"]
         part_counts = {what: len(refused) if what == "refused" else record[what] for what in COUNTS}
@@ -167,14 +154,7 @@ def _similarity(job: Job, sample: Sample) -> pyarrow.Table:
     count = len(job.heads)
     total = sum(job.arrays("compare", todo, "similarity/window", {}), np.zeros((count, count)))
     places = np.array(job.heads, dtype=np.int16)
-    first, second = places.repeat(count, axis=0), np.tile(places, (count, 1))
-    return pyarrow.table(
-        {
-            "layer_a": first[:, 0],
-            "head_a": first[:, 1],
-            "layer_b": second[:, 0],
-            "head_b": second[:, 1],
-            "distance": (total / max(len(todo), 1)).reshape(-1),
-            "windows": np.full(count * count, len(todo), dtype=np.int32),
-        }
-    )
+    pairs = (*places.repeat(count, axis=0).T, *np.tile(places, (count, 1)).T)
+    columns = dict(zip(("layer_a", "head_a", "layer_b", "head_b"), pairs, strict=True))
+    columns["distance"] = (total / max(len(todo), 1)).reshape(-1)
+    return pyarrow.table(columns | {"windows": np.full(count * count, len(todo), dtype=np.int32)})

@@ -58,11 +58,7 @@ def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
         drawings += [blank, title(_on_top(anatomy), aside), table(top), blank, title(_with_top(anatomy))]
     return Sheet(
         record=answer(
-            "shapes",
-            model,
-            model=model.name,
-            total=model.parameters.total,
-            total_with_extra=model.all_parameters.total,
+            "shapes", model, model=model.name, total=model.parameters.total, total_with_extra=model.all_parameters.total
         ),
         table=lambda: Table(
             (*PARAMETER_COLUMNS, PART), (*((*row, "base") for row in base), *((*row, "extra") for row in extra))
@@ -157,13 +153,8 @@ def summary_sheet(model: Model) -> Sheet:
     drawings: list[Drawing] = [title(called(model.name), repr(anatomy)), *problems(anatomy, wrong), blank]
     drawings += [_facts([*_sizes(model), *_expansion(rates)]), blank, _shares(anatomy.components), blank]
     if extra:
-        drawings += [
-            title(_on_top(anatomy), "shares are of what is on top"),
-            _shares(anatomy.extra_components),
-            blank,
-            title(_with_top(anatomy)),
-            blank,
-        ]
+        drawings += [title(_on_top(anatomy), "shares are of what is on top"), _shares(anatomy.extra_components)]
+        drawings += [blank, title(_with_top(anatomy)), blank]
     columns = (
         Column("precision", "weights held as"),
         Column("base", "the model", align="right"),

@@ -107,14 +107,9 @@ def _for_it(parts: Sequence[Part]) -> str:
 
 def _ranking(result: Matches, top: int | None) -> Table:
     rows = [
-        (
-            rank,
-            at,
-            result[at].score,
-            result[at].kappa,
-            printable(result[at].document.pair or result[at].document.text)[:60],
-        )
+        (rank, at, match.score, match.kappa, printable(match.document.pair or match.document.text)[:60])
         for rank, at in enumerate(result.ranking(), 1)
+        for match in (result[at],)
     ]
     return Table(COLUMNS, tuple(rows[:top]))
 
@@ -131,10 +126,7 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
     for side in SIDES:
         unit = match.unit(side) if by == "word" and side == "document" else by
         parts = [masked.get((part.side, part.tokens), part) for part in match.parts(side, unit)]
-        drawings += [
-            part_bars(parts, rows, noun=f"{side} {unit}", unit=match.scoring.measure, ranks=ranks),
-            blank,
-        ]
+        drawings += [part_bars(parts, rows, noun=f"{side} {unit}", unit=match.scoring.measure, ranks=ranks), blank]
     if match.found:
         drawings += [table(_found(match, rows)), blank]
     if match.dimensions:
@@ -145,12 +137,7 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
 def _found(match: Match, rows: int) -> Table:
     query, document = match.query.axis.tokens, match.document.axis.tokens
     found = [
-        (
-            query[one.query] + (" (expansion)" if one.expansion else ""),
-            document[one.document],
-            one.similarity,
-            one.margin,
-        )
+        (query[one.query] + " (expansion)" * one.expansion, document[one.document], one.similarity, one.margin)
         for one in match.found
     ]
     return Table(FOUND, tuple(sorted(found, key=lambda row: -row[2])[:rows]))
@@ -159,8 +146,7 @@ def _found(match: Match, rows: int) -> Table:
 def _dimensions(match: Match, rows: int) -> Table:
     query, document = match.query.axis.tokens, match.document.axis.tokens
     return Table(
-        WORDS,
-        tuple((one.word, one.share, query[one.query], document[one.document]) for one in match.dimensions[:rows]),
+        WORDS, tuple((one.word, one.share, query[one.query], document[one.document]) for one in match.dimensions[:rows])
     )
 
 
@@ -169,17 +155,12 @@ def _links(match: Match, links: list[Link]) -> list[Drawing]:
     if not links:
         return [notes(["links: no strong pair of words is confirmed by leaving both out"]), blank]
     columns = LINKS if match.pairs is not None else EDGES
-    rows = [
-        (
-            one.query.label,
-            one.document.label,
-            *((f"{one.head[0]}.{one.head[1]}",) if one.head else ()),
-            one.share,
-            change,
+    rows = []
+    for one in links:
+        numbers = (
+            (one.share, one.together) if one.head is None else ("{}.{}".format(*one.head), one.share, -one.together)
         )
-        for one in links
-        for change in (one.together if one.head is None else -one.together,)
-    ]
+        rows.append((one.query.label, one.document.label, *numbers))
     return [table(Table(columns, tuple(rows))), blank]
 
 
@@ -216,17 +197,10 @@ def _above(above: Above, rows: int) -> list[Drawing]:
 def _record(model: str, result: Matches, links: list[Link]) -> dict[str, Any]:
     first, *others = result.ranking()
     scoring = result[0].scoring
-    return filled(
-        MatchAnswer,
-        result,
-        model=model,
-        kind=scoring.kind,
-        measure=scoring.measure,
-        level=result[0].level,
-        documents=result.matches,
-        links=[asdict(link) | {side: getattr(link, side).label for side in SIDES} for link in links],
-        above=result.above(first, others[0]) if others else None,
-    )
+    given = {"model": model, "kind": scoring.kind, "measure": scoring.measure, "level": result[0].level}
+    named = [asdict(link) | {side: getattr(link, side).label for side in SIDES} for link in links]
+    above = result.above(first, others[0]) if others else None
+    return filled(MatchAnswer, result, **given, documents=result.matches, links=named, above=above)
 
 
 LONGEST = 40

@@ -31,11 +31,7 @@ SIGNS = {
     NAN: (NAN, NAN, "bold red"),
 }
 """Pattern -> its sign, that in ASCII, and its style."""
-PATTERN_COLUMNS = (
-    *PLACE,
-    Column("pattern"),
-    *(Column(name, align="right", form=".2f") for name in MEASURES),
-)
+PATTERN_COLUMNS = (*PLACE, Column("pattern"), *(Column(name, align="right", form=".2f") for name in MEASURES))
 CELL = 5
 
 
@@ -49,19 +45,15 @@ def overview_sheet(trace: Trace) -> Sheet:
         clearest = max(whole, key=lambda pattern: max(pattern.means[name] for name in PLACES))
         look_at = (clearest.layer, clearest.head)
     rows = _pattern_table(patterns)
+    shape = f"{len(trace.layers)} layers x {trace.heads} heads, counted from 0"
+
+    def heading(paper: Paper) -> Iterable[Line]:
+        return title(f"{_which(trace)}: {paper.times(shape)}", trace_aside(trace))(paper)
+
     return Sheet(
         record=lambda: {**trace_record(trace), "heads": rows.records()},
         table=lambda: rows,
-        drawings=(
-            lambda to: title(
-                f"{_which(trace)}: {len(trace.layers)} layers {to.sign('×', 'x')} {trace.heads} heads, counted from 0",
-                trace_aside(trace),
-            )(to),
-            tokens_line(trace),
-            blank,
-            _grid(patterns),
-            *below,
-        ),
+        drawings=(heading, tokens_line(trace), blank, _grid(patterns), *below),
         look_at=look_at,
     )
 
@@ -130,11 +122,7 @@ def layer_sheet(trace: Trace, layer: int) -> Sheet:
             tokens_line(trace),
             blank,
             table(columns),
-            notes(
-                [
-                    "means over all queries: " + "; ".join(f"{name}: {CATALOG[name].meaning}" for name in MEASURES),
-                ]
-            ),
+            notes(["means over all queries: " + "; ".join(f"{name}: {CATALOG[name].meaning}" for name in MEASURES)]),
         ),
     )
 
