@@ -448,8 +448,14 @@ class Followed(Rows, ArrayLike):
             totals = by_head.sum(-1)
             row = int(totals.argmax())
             head = int(by_head[row].argmax())
-            one = {"word": self.words[own[0]], "position": int(own[0]), "layer": self.layers[row]}
-            one |= {"share": totals[row].item(), "head": head, "head_share": by_head[row, head].item()}
+            one = {
+                "word": self.words[own[0]],
+                "position": int(own[0]),
+                "layer": self.layers[row],
+                "share": totals[row].item(),
+                "head": head,
+                "head_share": by_head[row, head].item(),
+            }
             listed.append((totals.sum(), one))
         return [one for _, one in sorted(listed, key=lambda pair: -pair[0])]
 

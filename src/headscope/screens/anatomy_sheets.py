@@ -153,8 +153,13 @@ def summary_sheet(model: Model) -> Sheet:
     drawings: list[Drawing] = [title(called(model.name), repr(anatomy)), *problems(anatomy, wrong), blank]
     drawings += [_facts([*_sizes(model), *_expansion(rates)]), blank, _shares(anatomy.components), blank]
     if extra:
-        drawings += [title(_on_top(anatomy), "shares are of what is on top"), _shares(anatomy.extra_components)]
-        drawings += [blank, title(_with_top(anatomy)), blank]
+        drawings += [
+            title(_on_top(anatomy), "shares are of what is on top"),
+            _shares(anatomy.extra_components),
+            blank,
+            title(_with_top(anatomy)),
+            blank,
+        ]
     columns = (
         Column("precision", "weights held as"),
         Column("base", "the model", align="right"),

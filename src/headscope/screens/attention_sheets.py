@@ -240,14 +240,28 @@ def _one_query(trace: Trace, chosen: tuple[int, int], query: str, top: int | Non
     keys = strongest(row, TOP if top is None and threshold is None else top, threshold)
 
     def record() -> dict[str, Any]:
-        named = [{"key": key, "token": trace.keys.tokens[key], "weight": short(row[key])} for key in keys]
-        cell = {"layer": chosen[0], "head": chosen[1], "query": place}
-        return {**trace_record(trace), **cell, "weights": short_rows(row[None])[0], "keys": named}
+        return {
+            **trace_record(trace),
+            "layer": chosen[0],
+            "head": chosen[1],
+            "query": place,
+            "weights": short_rows(row[None])[0],
+            "keys": [{"key": key, "token": trace.keys.tokens[key], "weight": short(row[key])} for key in keys],
+        }
 
     def rows() -> Table:
         return Table(WEIGHT_COLUMNS, tuple(_weight_row(trace, chosen, place, key, row[key]) for key in keys))
 
-    heading = prose(f"weights of query {place}, {tokens[place]}, on its keys, strongest first")
-    drawn = key_bars(row, shown_keys(trace), keys, rule=_rule(top, threshold, each="the query"))
-    drawings = (_head_title(trace, chosen), highlighted(tokens, place), blank, heading, drawn)
-    return Sheet(record, rows, drawings, schema="attend-head")
+    rule = _rule(top, threshold, each="the query")
+    return Sheet(
+        record,
+        rows,
+        (
+            _head_title(trace, chosen),
+            highlighted(tokens, place),
+            blank,
+            prose(f"weights of query {place}, {tokens[place]}, on its keys, strongest first"),
+            key_bars(row, shown_keys(trace), keys, rule=rule),
+        ),
+        schema="attend-head",
+    )

@@ -107,9 +107,14 @@ def _for_it(parts: Sequence[Part]) -> str:
 
 def _ranking(result: Matches, top: int | None) -> Table:
     rows = [
-        (rank, at, match.score, match.kappa, printable(match.document.pair or match.document.text)[:60])
+        (
+            rank,
+            at,
+            result[at].score,
+            result[at].kappa,
+            printable(result[at].document.pair or result[at].document.text)[:60],
+        )
         for rank, at in enumerate(result.ranking(), 1)
-        for match in (result[at],)
     ]
     return Table(COLUMNS, tuple(rows[:top]))
 
@@ -137,7 +142,12 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
 def _found(match: Match, rows: int) -> Table:
     query, document = match.query.axis.tokens, match.document.axis.tokens
     found = [
-        (query[one.query] + " (expansion)" * one.expansion, document[one.document], one.similarity, one.margin)
+        (
+            query[one.query] + (" (expansion)" if one.expansion else ""),
+            document[one.document],
+            one.similarity,
+            one.margin,
+        )
         for one in match.found
     ]
     return Table(FOUND, tuple(sorted(found, key=lambda row: -row[2])[:rows]))
@@ -155,12 +165,17 @@ def _links(match: Match, links: list[Link]) -> list[Drawing]:
     if not links:
         return [notes(["links: no strong pair of words is confirmed by leaving both out"]), blank]
     columns = LINKS if match.pairs is not None else EDGES
-    rows = []
-    for one in links:
-        numbers = (
-            (one.share, one.together) if one.head is None else ("{}.{}".format(*one.head), one.share, -one.together)
+    rows = [
+        (
+            one.query.label,
+            one.document.label,
+            *((f"{one.head[0]}.{one.head[1]}",) if one.head else ()),
+            one.share,
+            change,
         )
-        rows.append((one.query.label, one.document.label, *numbers))
+        for one in links
+        for change in (one.together if one.head is None else -one.together,)
+    ]
     return [table(Table(columns, tuple(rows))), blank]
 
 
@@ -197,10 +212,17 @@ def _above(above: Above, rows: int) -> list[Drawing]:
 def _record(model: str, result: Matches, links: list[Link]) -> dict[str, Any]:
     first, *others = result.ranking()
     scoring = result[0].scoring
-    given = {"model": model, "kind": scoring.kind, "measure": scoring.measure, "level": result[0].level}
-    named = [asdict(link) | {side: getattr(link, side).label for side in SIDES} for link in links]
-    above = result.above(first, others[0]) if others else None
-    return filled(MatchAnswer, result, **given, documents=result.matches, links=named, above=above)
+    return filled(
+        MatchAnswer,
+        result,
+        model=model,
+        kind=scoring.kind,
+        measure=scoring.measure,
+        level=result[0].level,
+        documents=result.matches,
+        links=[asdict(link) | {side: getattr(link, side).label for side in SIDES} for link in links],
+        above=result.above(first, others[0]) if others else None,
+    )
 
 
 LONGEST = 40

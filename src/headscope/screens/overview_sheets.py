@@ -45,15 +45,19 @@ def overview_sheet(trace: Trace) -> Sheet:
         clearest = max(whole, key=lambda pattern: max(pattern.means[name] for name in PLACES))
         look_at = (clearest.layer, clearest.head)
     rows = _pattern_table(patterns)
-    shape = f"{len(trace.layers)} layers x {trace.heads} heads, counted from 0"
-
-    def heading(paper: Paper) -> Iterable[Line]:
-        return title(f"{_which(trace)}: {paper.times(shape)}", trace_aside(trace))(paper)
-
     return Sheet(
         record=lambda: {**trace_record(trace), "heads": rows.records()},
         table=lambda: rows,
-        drawings=(heading, tokens_line(trace), blank, _grid(patterns), *below),
+        drawings=(
+            lambda to: title(
+                f"{_which(trace)}: {len(trace.layers)} layers {to.sign('×', 'x')} {trace.heads} heads, counted from 0",
+                trace_aside(trace),
+            )(to),
+            tokens_line(trace),
+            blank,
+            _grid(patterns),
+            *below,
+        ),
         look_at=look_at,
     )
 
