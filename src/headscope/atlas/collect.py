@@ -69,10 +69,20 @@ def gather(job: Job, identity: dict[str, Any], count: int) -> None:
         compared = sample.windows[: job.settings.head_distances]
         places = [{"document": sample.names[of.document], "window": of.number} for of in compared]
         similarity = {"similarity": {"windows": places}} if places else {}
-    begin = {"format": FORMAT, "complete": True, **identity, "counts": counts, "refused": refused, **similarity}
-    arrays = {"arrays": folder.sizes(sorted(folder.arrays))} if folder.arrays else {}
-    manifest = {**begin, "parts": contents["parts"], "files": folder.sizes(files), **arrays}
-    folder.write_json("manifest.json", manifest)
+    folder.write_json(
+        "manifest.json",
+        {
+            "format": FORMAT,
+            "complete": True,
+            **identity,
+            "counts": counts,
+            "refused": refused,
+            **similarity,
+            "parts": contents["parts"],
+            "files": folder.sizes(files),
+            **({"arrays": folder.sizes(sorted(folder.arrays))} if folder.arrays else {}),
+        },
+    )
 
 
 def _part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
@@ -154,7 +164,14 @@ def _similarity(job: Job, sample: Sample) -> pyarrow.Table:
     count = len(job.heads)
     total = sum(job.arrays("compare", todo, "similarity/window", {}), np.zeros((count, count)))
     places = np.array(job.heads, dtype=np.int16)
-    pairs = (*places.repeat(count, axis=0).T, *np.tile(places, (count, 1)).T)
-    columns = dict(zip(("layer_a", "head_a", "layer_b", "head_b"), pairs, strict=True))
-    columns["distance"] = (total / max(len(todo), 1)).reshape(-1)
-    return pyarrow.table(columns | {"windows": np.full(count * count, len(todo), dtype=np.int32)})
+    first, second = places.repeat(count, axis=0), np.tile(places, (count, 1))
+    return pyarrow.table(
+        {
+            "layer_a": first[:, 0],
+            "head_a": first[:, 1],
+            "layer_b": second[:, 0],
+            "head_b": second[:, 1],
+            "distance": (total / max(len(todo), 1)).reshape(-1),
+            "windows": np.full(count * count, len(todo), dtype=np.int32),
+        }
+    )

@@ -96,10 +96,21 @@ def compare(
         columns, documents = {**columns, **table}, len(texts)
         notes = (*unread, *more, *notes)
     sizes = a.anatomy.known()
-    heads = (tuple(range(sizes.heads)),) * sizes.layers
-    changes = HeadTable(columns, layers=tuple(range(sizes.layers)), heads=heads, source=f"{a.name} to {b.name}")
-    of_weights = (weights.parts, weights.outside, weights.left_out)
-    return Comparison(a.name, b.name, changes, *of_weights, documents=documents, notes=notes)
+    return Comparison(
+        a.name,
+        b.name,
+        HeadTable(
+            columns,
+            layers=tuple(range(sizes.layers)),
+            heads=(tuple(range(sizes.heads)),) * sizes.layers,
+            source=f"{a.name} to {b.name}",
+        ),
+        weights.parts,
+        weights.outside,
+        weights.left_out,
+        documents=documents,
+        notes=notes,
+    )
 
 
 def _texts(
@@ -173,9 +184,16 @@ def _of_surveys(a: Survey, b: Survey) -> Comparison:
     notes += [f"only one survey has {name}" for name in sorted({*a} ^ {*b})]
     notes += [*_lacking(a, b, "labels", "--labels"), *_lacking(a, b, "writes", "--set writes=500")]
     effects, more = _effects(a, b, joined)
-    first, other = (str(survey.manifest["model"]["name"]) for survey in (a, b))
-    changes = replace(joined, columns=columns, facts=facts)
-    return Comparison(first, other, changes, {}, {}, {}, effects=effects, notes=(*notes, *more))
+    return Comparison(
+        str(a.manifest["model"]["name"]),
+        str(b.manifest["model"]["name"]),
+        replace(joined, columns=columns, facts=facts),
+        parts={},
+        outside={},
+        left_out={},
+        effects=effects,
+        notes=(*notes, *more),
+    )
 
 
 def _lacking(a: Survey, b: Survey, what: str, option: str) -> list[str]:

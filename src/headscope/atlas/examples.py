@@ -223,8 +223,21 @@ def _line(example: Example, window: Window, read: Read, weights: list[float]) ->
     query, key, words = example.query, example.key, window.words
     near = {word for place in (query, key) for word in range(place - BESIDE, place + BESIDE + 1)}
     shown = sorted(word for word in near if 0 <= word < len(words))
-    place = (example.layer, example.head, example.kind, example.rank)
-    names = read.first_token, read.sep_token
-    forms, inks = [words.forms[word] for word in shown], [weights[word] for word in shown]
-    begin = int(np.argmax(words.of_token == query)), int(np.argmax(words.of_token == key))
-    return LineRow(*place, first, sep, special, *names, shown, forms, inks, *begin, window.ids.tolist(), read.text)
+    return LineRow(
+        example.layer,
+        example.head,
+        example.kind,
+        example.rank,
+        first=first,
+        sep=sep,
+        special=special,
+        first_token=read.first_token,
+        sep_token=read.sep_token,
+        numbers=shown,
+        words=[words.forms[word] for word in shown],
+        weights=[weights[word] for word in shown],
+        query_token=int(np.argmax(words.of_token == query)),
+        key_token=int(np.argmax(words.of_token == key)),
+        ids=window.ids.tolist(),
+        text=read.text,
+    )

@@ -77,16 +77,21 @@ class Observer(Consumer):
         self._batch, self._choices = batch, choices
         self._flags = [WordFlags(window) for window in batch.windows]
         sizes = [(cells, int(flags.looks.sum())) for flags in self._flags]
-        kinds = (np.int32, np.float32, np.float32)
-        keys, strength, weight = ([np.zeros(size, dtype=kind) for size in sizes] for kind in kinds)
-        drawn = {
-            (row, query): (np.full(cells, -1), np.zeros(cells))
-            for row, queries in enumerate(batch.queries)
-            for query in queries
-        }
-        arcs = [Arcs(of.words.sentence, of.words, cells) for of in batch.windows if of.words.sentence is not None]
-        far = {way: np.zeros(cells, dtype=np.int64) for way in WAYS}
-        self.seen = Observed((), (), keys, strength, weight, far, drawn, Totals(cells), arcs)
+        self.seen = Observed(
+            (),
+            (),
+            [np.zeros(size, dtype=np.int32) for size in sizes],
+            [np.zeros(size, dtype=np.float32) for size in sizes],
+            [np.zeros(size, dtype=np.float32) for size in sizes],
+            {way: np.zeros(cells, dtype=np.int64) for way in WAYS},
+            {
+                (row, query): (np.full(cells, -1), np.zeros(cells))
+                for row, queries in enumerate(batch.queries)
+                for query in queries
+            },
+            Totals(cells),
+            [Arcs(of.words.sentence, of.words, cells) for of in batch.windows if of.words.sentence is not None],
+        )
 
     def take(self, forward: Forward, call: Call) -> None:
         """Read one layer of the batch."""
@@ -150,13 +155,21 @@ def observe(job: Job, sample: Sample) -> Observed:
     for half, name in enumerate(("even", "odd")):
         some = [of for of, window in zip(strength, windows, strict=True) if window.document % 2 == half]
         sums[name] = np.sum([nothing, *((of > 0).sum(1) for of in some)], axis=0)
-    drawn = {
-        (window, query): parts[at].drawn[row, query]
-        for window, (at, row) in enumerate(where)
-        for query in queries.get(window, ())
-    }
-    arcs = [parts[at].arcs[row] for at, row in where if parts[at].arcs]
-    return Observed(sample.names, windows, keys, strength, weight, sums, drawn, totals, arcs)
+    return Observed(
+        sample.names,
+        windows,
+        keys,
+        strength,
+        weight,
+        sums,
+        {
+            (window, query): parts[at].drawn[row, query]
+            for window, (at, row) in enumerate(where)
+            for query in queries.get(window, ())
+        },
+        totals,
+        [parts[at].arcs[row] for at, row in where if parts[at].arcs],
+    )
 
 
 def _queries(windows: Sequence[Window]) -> dict[int, tuple[int, ...]]:

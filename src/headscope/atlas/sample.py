@@ -114,11 +114,23 @@ class Sample:
         rows = []
         for rank, window in enumerate(self.windows):
             words, tree = window.words, window.words.sentence
-            place = (rank, self.names[window.document], window.number, window.document, rank < self.worded)
-            ids, segments, special = (of.tolist() for of in (window.ids, window.segments, window.roles.special))
-            tokens = (ids, segments, special, words.of_token.tolist(), list(words.forms))
-            trees = ([], [], []) if tree is None else (list(tree.tags), list(tree.heads), list(tree.relations))
-            rows.append(SampleRow(*place, *tokens, *trees))
+            rows.append(
+                SampleRow(
+                    rank,
+                    self.names[window.document],
+                    window.number,
+                    window.document,
+                    rank < self.worded,
+                    window.ids.tolist(),
+                    window.segments.tolist(),
+                    window.roles.special.tolist(),
+                    words.of_token.tolist(),
+                    list(words.forms),
+                    [] if tree is None else list(tree.tags),
+                    [] if tree is None else list(tree.heads),
+                    [] if tree is None else list(tree.relations),
+                )
+            )
         return table_of(SampleRow, rows)
 
 

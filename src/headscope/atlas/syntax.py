@@ -164,9 +164,19 @@ def syntax_table(relations: Sequence[Relation], heads: Sequence[tuple[int, int]]
             best, held_out = relation.best(way), Moments()
             if not relation.odd.all():
                 held_out.add(relation.hits[way, relation.odd, best], relation.counts[relation.odd])
-            (offset, right), count = relation.offset(), relation.count
-            accuracies = int(relation.hits[way, :, best].sum()) / count, held_out.share, *held_out.interval()
-            rows.append(SyntaxRow(relation.name, direction, *heads[best], *accuracies, count, offset, right / count))
+            offset, right = relation.offset()
+            row = SyntaxRow(
+                relation.name,
+                direction,
+                *heads[best],
+                int(relation.hits[way, :, best].sum()) / relation.count,
+                held_out.share,
+                *held_out.interval(),
+                relation.count,
+                offset,
+                right / relation.count,
+            )
+            rows.append(row)
     return table_of(SyntaxRow, rows)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow
@@ -225,13 +225,24 @@ def _table(
     by_document: bool,
     names: Mapping[int, str],
 ) -> pyarrow.Table:
-    present, documents = best >= 0, {window.document for window in held_out.windows}
-    sizes = int(held_out.masked.sum()), len(held_out.windows), len(documents)
+    present = best >= 0
     rows = []
     for cell, place in enumerate(heads):
         mean, low, high = bits[:, cell].tolist()
         tokens = [names[token] for token in best[cell, present[cell]].tolist()]
-        gains, sure = gained[cell, present[cell]].tolist(), bool(tokens) and low >= SURE
-        over: Literal["documents", "windows"] = "documents" if by_document else "windows"
-        rows.append(WriteRow(*place, tokens, gains, mean, low, high, sure, *sizes, over))
+        rows.append(
+            WriteRow(
+                *place,
+                tokens,
+                gained[cell, present[cell]].tolist(),
+                mean,
+                low,
+                high,
+                bool(tokens) and low >= SURE,
+                int(held_out.masked.sum()),
+                len(held_out.windows),
+                len({window.document for window in held_out.windows}),
+                "documents" if by_document else "windows",
+            )
+        )
     return table_of(WriteRow, rows)
