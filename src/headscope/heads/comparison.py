@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from headscope.results.arrays import Named
 from headscope.results.head_values import Head, HeadValues
 from headscope.results.row_tables import Rows, rows_of
 from headscope.results.table import HeadTable
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, eq=False)
