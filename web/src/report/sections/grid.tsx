@@ -32,7 +32,7 @@ export function Grid({ survey }: { survey: Survey }) {
   const ends = chosen ? endsOf(chosen) : null;
   const windows = say("n_windows", { n: count(survey.counts.windows) });
   return (
-    <section class="every" id="grid" aria-label={say("every_head")} style={{ "--layers": survey.layers.length, "--heads": survey.heads.length }}>
+    <section class="every" id="grid" aria-label={say("every_head")} style={{ "--layers": survey.layers.length, "--heads": survey.heads.length, "--abreast": survey.heads.length === 4 ? 2 : 3 }}>
       <div class="row spread">
         <Finder survey={survey} />
         <div class="row tools">
