@@ -102,7 +102,8 @@ def whole(value: Any, where: str, least: int, most: int | None = None) -> int:
     Args:
         value: what was given.
         where: the argument's name.
-        least, most: the range; no upper end by default.
+        least: the lower end of the range.
+        most: its upper end; None for none.
 
     Raises:
         InputError: it is no whole number, or out of the range.

@@ -18,6 +18,7 @@ from surveying import OPTIONS
 
 import headscope as hs
 from headscope.atlas.aggregates import MEASURES, aggregate, aggregates_record, aggregates_table, measures
+from headscope.atlas.result import _place
 from headscope.atlas.store import part_bytes, part_record
 from headscope.errors import InputError
 from headscope.files import fault, label_of
@@ -209,6 +210,14 @@ def test_rows_join_back_to_one_s_own(form: str, tmp_path: Path) -> None:
     assert joined["stars"].tolist() == [4, 3, 5]
     tokens = [len(hs.open("-").trace(text).tokens) for text in joined["text"]]
     assert joined["tokens"].tolist() == tokens
+
+
+@pytest.mark.parametrize("digits", [5000, 19])
+def test_a_name_of_many_digits_is_no_row(digits: int) -> None:
+    """Python by itself reads no number of 5000 digits, and pyarrow none of 19 nines."""
+    assert _place("9" * digits, set()) == _place("9" * digits + ":1", set()) == (None, None)
+    assert _place("9" * 18, set()) == (None, 10**18 - 1)
+    assert _place("a.csv#" + "9" * digits, {"a.csv"}) == ("a.csv", None)
 
 
 def test_files_of_their_own_have_no_row_and_blank_lines_count(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from surveying import TREEBANK
 import headscope as hs
 from headscope.atlas.corpus import Corpus, open_corpus
 from headscope.atlas.documents import Document, Refused, Sentence, in_pieces, parts, read_conllu
+from headscope.atlas.survey_settings import SurveySettings
 from headscope.errors import InputError
 from peak import Peak
 
@@ -154,6 +155,24 @@ def test_a_parquet_text_that_is_not_utf_8_ends_the_file(dictionary, tmp_path):
     parquet.write_table(table, file, use_dictionary=dictionary)
     assert refusals(open_corpus(file)) == {"a.parquet#257": "damaged"}
     assert sum(isinstance(one, Document) for one in read(open_corpus(file))) == 256
+
+
+def test_a_row_that_python_cannot_hold_is_named(tmp_path):
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([0, 2**30], pyarrow.date32())}), file)
+    assert refusals(open_corpus(file)) == {"a.parquet#1": "no text", "a.parquet#2": "damaged"}
+
+
+@pytest.mark.parametrize("limit", [10**12, 1 << 40])
+def test_no_room_is_made_for_what_is_not_there(tmp_path, limit):
+    """As much memory as the limit allows would be more than there is."""
+    for name, content in (("a.txt", "one"), ("b.csv", "text\none\n"), ("c.jsonl", '{"text": "one"}')):
+        (tmp_path / name).write_text(content)
+        assert [one.text for one in read(open_corpus(tmp_path / name), most=limit)] == ["one"]
+    with (tmp_path / "a.txt").open("rb") as stream:
+        assert [one.text for one in read(open_corpus("-", stream), most=limit)] == ["one"]
+    with pytest.raises(InputError, match=f"at most {1 << 40}"):
+        SurveySettings(max_document=(1 << 40) + 1)
 
 
 def hugging_face_dataset(folder: Path, shards: Iterable[list[str]]) -> None:
@@ -346,8 +365,11 @@ def test_what_is_no_regular_file(tmp_path):
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "zero").symlink_to("/dev/zero")
     assert texts(open_corpus(tmp_path)) == {"a.txt": "text"}
-    with pytest.raises(InputError, match="NUL"):
-        open_corpus("a\0b")
+    for opens in (open_corpus, hs.Survey, lambda name: hs.pair_heads(hs.open(), f"{name}.jsonl")):
+        with pytest.raises(InputError, match=r"NUL|null"):
+            opens("a\0b")
+    with pytest.raises(InputError, match=r"File name too long|no such file"):
+        open_corpus("a text instead of a list of texts, " * 10)
 
 
 def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):

@@ -32,15 +32,7 @@ from headscope.atlas.labels.names import (
     sentence,
     shortest,
 )
-from headscope.atlas.labels.passages import (
-    LISTS,
-    MARKS,
-    PLACES,
-    TAGS,
-    UNIONS,
-    Passage,
-    classes_of,
-)
+from headscope.atlas.labels.passages import LISTS, MARKS, PLACES, TAGS, UNIONS, Passage, classes_of
 from headscope.atlas.labels.predicates import FAMILIES, NEAREST, OFFSETS, UP, relations_of
 from headscope.atlas.labels.predicates import SIDES as BOUNDS
 from headscope.atlas.labels.search import Clause, Facts, Ground, Search, gain_of

@@ -19,9 +19,8 @@ from finished_survey import finished
 from golden.keeping import page_data
 from headscope.atlas.layout_2d import classical_scaling, layer_ticks, leader, place_labels, round_up
 from headscope.atlas.result import Survey
-from headscope.atlas.site import FIGURES, write_site
+from headscope.atlas.site import FIGURES, site_words, write_site
 from headscope.atlas.site_data import extremes
-from headscope.atlas.site_words import site_words
 from headscope.atlas.wording import rounded
 from headscope.errors import InputError
 from headscope.heads import CATALOG

@@ -51,10 +51,7 @@ TABLES: dict[type, str] = {
 """Row -> its table, in the order of the guide."""
 
 SITE: dict[str, tuple[type, tuple[str, ...]]] = {
-    "LabelRow": (
-        LabelRow,
-        ("layer", "head", "note", "reason", "reason_count", *Clause._fields, "such", "looks"),
-    ),
+    "LabelRow": (LabelRow, ("layer", "head", "note", "reason", "reason_count", *Clause._fields, "such", "looks")),
     "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
     "RelationRow": (RelationRow, ("layer", "head")),
     "WriteRow": (WriteRow, ("layer", "head", "gains", "sure")),

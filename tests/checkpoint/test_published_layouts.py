@@ -10,7 +10,6 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,13 @@ import headscope as hs
 from headscope.checkpoint import open_checkpoint
 from headscope.errors import CheckpointError, HeadscopeError, NoteWarning, NotFoundError, UnsupportedError
 from hub_server import HubServer, go_offline, serve
-from making import BERT_CONFIG, LARGE, bert_checkpoint, write_config, write_safetensors
-from random_models import DEBERTA_V3, FAMILIES, assert_same, ids, random_model, run
-from random_models import SIZES as BERTS_SIZES
+from making import LARGE, bert_checkpoint, change_json, write_config, write_safetensors
+from random_models import FAMILIES, assert_same, ids, random_model, run
 from small_bert import small_bert
 
 Tensors = dict[str, torch.Tensor]
+Names = Callable[[Tensors], Tensors]
+DATA = Path(__file__).parents[1] / "data"
 
 
 def deberta_v3(tensors: Tensors) -> Tensors:
@@ -72,7 +72,7 @@ def esm2(tensors: Tensors) -> Tensors:
     }
 
 
-def within(old: str, new: str) -> Callable[[Tensors], Tensors]:
+def within(old: str, new: str) -> Names:
     """The base model's names begin with another prefix than the class's."""
     return lambda tensors: {
         new + name.removeprefix(old) if name.startswith(old) else name: tensor for name, tensor in tensors.items()
@@ -87,183 +87,68 @@ def google(tensors: Tensors) -> Tensors:
     }
 
 
-def tied(anchor: str, *copies: str) -> Callable[[Tensors], Tensors]:
+def tied(anchor: str, *copies: str) -> Names:
     """Old pickles hold tied weights twice, as two names of one storage."""
     return lambda tensors: {**tensors, **dict.fromkeys(copies, tensors[anchor])}
 
 
-@dataclass(frozen=True)
+FIELDS: dict[str, dict[str, Any]] = json.loads((DATA / "published_configs.json").read_text(encoding="utf-8"))
+"""Repository -> its config.json, with the sizes of a small model."""
+
+
 class Published:
-    """A repository: the class that it was saved from, its fields, and the names in its file."""
+    """A repository: the class that it was saved from, its fields, and the names in its file.
 
-    repository: str
-    stem: str
-    suffix: str
-    fields: dict[str, Any]
-    names: Callable[[Tensors], Tensors] = lambda tensors: tensors  # those that transformers saves
-    config: dict[str, Any] = field(default_factory=dict)
+    Args:
+        repository: in FIELDS.
+        stem: of the class.
+        suffix: of the class.
+        names: from those that transformers saves.
+        config: of the class, where it is not the small one's of the family.
+        fields: more than the repository has.
+    """
+
+    def __init__(
+        self, repository: str, stem: str, suffix: str, names: Names = dict, *, config: Any = (), **fields: Any
+    ) -> None:
+        self.repository, self.stem, self.suffix, self.names, self.config = repository, stem, suffix, names, dict(config)
+        self.fields = {**FIELDS[repository], **fields}
+
+    def __str__(self) -> str:
+        return f"{self.repository} {self.suffix}"
 
 
-SIZES = {name: size for name, size in BERTS_SIZES.items() if name != "max_position_embeddings"}
-NOMIC_CODE = "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert"
-NOMIC = {
-    "activation_function": "swiglu", "architectures": ["NomicBertModel"], "attn_pdrop": 0.0,
-    "auto_map": {
-        "AutoConfig": "nomic-ai/nomic-bert-2048--configuration_hf_nomic_bert.NomicBertConfig",
-        "AutoModel": f"{NOMIC_CODE}.NomicBertModel",
-        "AutoModelForMaskedLM": f"{NOMIC_CODE}.NomicBertForPreTraining",
-        "AutoModelForSequenceClassification": f"{NOMIC_CODE}.NomicBertForSequenceClassification",
-    },
-    "bos_token_id": None, "causal": False, "dense_seq_output": True, "embd_pdrop": 0.0, "eos_token_id": None,
-    "fused_bias_fc": True, "fused_dropout_add_ln": True, "initializer_range": 0.02,
-    "layer_norm_epsilon": 1e-12, "max_trained_positions": 2048, "mlp_fc1_bias": False, "mlp_fc2_bias": False,
-    "model_type": "nomic_bert", "n_embd": 32, "n_head": 4, "n_inner": 48, "n_layer": 3, "n_positions": 8192,
-    "pad_vocab_size_multiple": 64, "parallel_block": False, "parallel_block_tied_norm": False,
-    "prenorm": False, "qkv_proj_bias": False, "reorder_and_upcast_attn": False, "resid_pdrop": 0.0,
-    "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
-    "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "scale_attn_by_inverse_layer_idx": False,
-    "scale_attn_weights": True, "summary_activation": None, "summary_first_dropout": 0.0,
-    "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True,
-    "torch_dtype": "float32", "transformers_version": "4.37.2", "type_vocab_size": 2, "use_cache": True,
-    "use_flash_attn": True, "use_rms_norm": False, "use_xentropy": True, "vocab_size": 60,
-}  # fmt: skip
-GTE = {
-    **SIZES, "architectures": ["GteForMaskedLM"], "attention_probs_dropout_prob": 0.0, "bos_token_id": 0,
-    "classifier_dropout": 0.0, "dtype": "float32", "eos_token_id": 2, "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1, "initializer_range": 0.02, "layer_norm_eps": 1e-12,
-    "max_position_embeddings": 8192, "model_type": "gte", "pad_token_id": 1,
-    "rope_parameters": {"rope_theta": 160000.0, "rope_type": "default"}, "tie_word_embeddings": True,
-    "type_vocab_size": 1,
-}  # fmt: skip
+GTE, NOMIC = "alibaba-nlp-community/gte-multilingual-base", "nomic-ai/nomic-embed-text-v1.5"
+LABELS = {"architectures": ["GteForTokenClassification"], "id2label": {"0": "a", "1": "b", "2": "c"}}
 PUBLISHED = (
+    Published("microsoft/deberta-v3-base", "DebertaV2", "ForMaskedLM", deberta_v3),
     Published(
-        "microsoft/deberta-v3-base",
-        "DebertaV2",
-        "ForMaskedLM",
-        {
-            **SIZES, **DEBERTA_V3, "model_type": "deberta-v2", "attention_probs_dropout_prob": 0.1,
-            "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "initializer_range": 0.02,
-            "max_position_embeddings": 64, "layer_norm_eps": 1e-7,
-        },
-        deberta_v3,
-    ),
-    Published(
-        "answerdotai/ModernBERT-base",
-        "ModernBert",
-        "ForMaskedLM",
-        {
-            **SIZES, "num_hidden_layers": 4, "architectures": ["ModernBertForMaskedLM"], "attention_bias": False,
-            "attention_dropout": 0.0, "bos_token_id": 1, "classifier_activation": "gelu", "classifier_bias": False,
-            "classifier_dropout": 0.0, "classifier_pooling": "mean", "cls_token_id": 1, "decoder_bias": True,
-            "deterministic_flash_attn": False, "embedding_dropout": 0.0, "eos_token_id": 2,
-            "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "gradient_checkpointing": False,
-            "hidden_activation": "gelu", "initializer_cutoff_factor": 2.0, "initializer_range": 0.02,
-            "layer_norm_eps": 1e-05, "local_attention": 8, "local_rope_theta": 10000.0,
-            "max_position_embeddings": 8192, "mlp_bias": False, "mlp_dropout": 0.0, "model_type": "modernbert",
-            "norm_bias": False, "norm_eps": 1e-05, "pad_token_id": 0, "position_embedding_type": "absolute",
-            "reference_compile": False, "repad_logits_with_grad": False, "sep_token_id": 2,
-            "sparse_pred_ignore_index": -100, "sparse_prediction": False, "torch_dtype": "float32",
-            "transformers_version": "4.47.0.dev0",
-        },
+        *("answerdotai/ModernBERT-base", "ModernBert", "ForMaskedLM"),
         tied("model.embeddings.tok_embeddings.weight", "decoder.weight"),
     ),
     Published(
-        "sentence-transformers/all-mpnet-base-v2",
-        "MPNet",
-        "Model",
-        {
-            **SIZES, "_name_or_path": "microsoft/mpnet-base", "architectures": ["MPNetForMaskedLM"],
-            "attention_probs_dropout_prob": 0.1, "bos_token_id": 0, "eos_token_id": 2, "gradient_checkpointing": False,
-            "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "initializer_range": 0.02, "layer_norm_eps": 1e-05,
-            "max_position_embeddings": 66, "model_type": "mpnet", "pad_token_id": 1,
-            "relative_attention_num_buckets": 32, "torch_dtype": "float32", "transformers_version": "4.11.3",
-        },
+        *("sentence-transformers/all-mpnet-base-v2", "MPNet", "Model"),
         lambda tensors: {"embeddings.position_ids": torch.arange(66)[None], **tensors},  # as transformers 4 saved
         config={"layer_norm_eps": 1e-5},
     ),
     Published(
-        "albert/albert-base-v2",
-        "Albert",
-        "ForMaskedLM",
-        {
-            **SIZES, "architectures": ["AlbertForMaskedLM"], "attention_probs_dropout_prob": 0, "bos_token_id": 2,
-            "classifier_dropout_prob": 0.1, "down_scale_factor": 1, "embedding_size": 16, "eos_token_id": 3,
-            "gap_size": 0, "hidden_act": "gelu_new", "hidden_dropout_prob": 0, "initializer_range": 0.02,
-            "inner_group_num": 1, "layer_norm_eps": 1e-12, "max_position_embeddings": 64, "model_type": "albert",
-            "net_structure_type": 0, "num_hidden_groups": 1, "num_memory_blocks": 0, "pad_token_id": 0,
-            "type_vocab_size": 2,
-        },
+        *("albert/albert-base-v2", "Albert", "ForMaskedLM"),
         tied("albert.embeddings.word_embeddings.weight", "predictions.decoder.weight"),
     ),
+    Published("facebook/esm2_t6_8M_UR50D", "Esm", "ForMaskedLM", esm2, config={"layer_norm_eps": 1e-5}),
+    Published(NOMIC, "NomicBert", "Model"),
     Published(
-        "facebook/esm2_t6_8M_UR50D",
-        "Esm",
-        "ForMaskedLM",
-        {
-            **SIZES, "architectures": ["EsmForMaskedLM"], "attention_probs_dropout_prob": 0.0,
-            "classifier_dropout": None, "emb_layer_norm_before": False, "esmfold_config": None, "hidden_act": "gelu",
-            "hidden_dropout_prob": 0.0, "initializer_range": 0.02, "is_folding_model": False, "layer_norm_eps": 1e-05,
-            "mask_token_id": 4, "max_position_embeddings": 64, "model_type": "esm", "pad_token_id": 1,
-            "position_embedding_type": "rotary", "token_dropout": True, "torch_dtype": "float32",
-            "transformers_version": "4.25.0.dev0", "use_cache": True, "vocab_list": None,
-        },
-        esm2,
-        config={"layer_norm_eps": 1e-5},
+        *(NOMIC, "NomicBert", "ForMaskedLM", within("nomic_bert.", "bert.")),
+        architectures=["NomicBertForPreTraining"],
     ),
-    Published("nomic-ai/nomic-embed-text-v1.5", "NomicBert", "Model", NOMIC),
+    Published(GTE, "Gte", "ForMaskedLM", config={"type_vocab_size": 1}),
+    Published(GTE, "Gte", "ForTokenClassification", within("gte.", "new."), config={"type_vocab_size": 1}, **LABELS),
     Published(
-        "nomic-ai/nomic-bert-2048",
-        "NomicBert",
-        "ForMaskedLM",
-        {**NOMIC, "architectures": ["NomicBertForPreTraining"]},
-        within("nomic_bert.", "bert."),
-    ),
-    Published(
-        "alibaba-nlp-community/gte-multilingual-base", "Gte", "ForMaskedLM", GTE, config={"type_vocab_size": 1}
-    ),
-    Published(
-        "gte-multilingual-base with the first names",
-        "Gte",
-        "ForTokenClassification",
-        {**GTE, "architectures": ["GteForTokenClassification"], "id2label": {"0": "a", "1": "b", "2": "c"}},
-        within("gte.", "new."),
-        config={"type_vocab_size": 1},
-    ),
-    Published(
-        "EuroBERT/EuroBERT-210m",
-        "EuroBert",
-        "ForMaskedLM",
-        {
-            **SIZES, "architectures": ["EuroBertForMaskedLM"], "attention_bias": False, "attention_dropout": 0.0,
-            "auto_map": {
-                "AutoConfig": "configuration_eurobert.EuroBertConfig",
-                "AutoModel": "modeling_eurobert.EuroBertModel",
-                "AutoModelForMaskedLM": "modeling_eurobert.EuroBertForMaskedLM",
-                "AutoModelForPreTraining": "modeling_eurobert.EuroBertPreTrainedModel",
-                "AutoModelForSequenceClassification": "modeling_eurobert.EuroBertForSequenceClassification",
-            },
-            "bos_token": "<|begin_of_text|>", "bos_token_id": 1, "clf_pooling": "late", "eos_token": "<|end_of_text|>",
-            "eos_token_id": 2, "head_dim": 8, "hidden_act": "silu", "hidden_dropout": 0.0, "initializer_range": 0.02,
-            "mask_token": "<|mask|>", "mask_token_id": 4, "max_position_embeddings": 8192, "mlp_bias": False,
-            "model_type": "eurobert", "num_key_value_heads": 2, "pad_token": "<|end_of_text|>", "pad_token_id": 0,
-            "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": None, "rope_theta": 250000,
-            "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.40.0.dev0",
-            "use_cache": False,
-        },
+        *("EuroBERT/EuroBERT-210m", "EuroBert", "ForMaskedLM"),
         config={"rope_parameters": {"rope_theta": 250000.0, "rope_type": "default"}},
     ),
-    Published(
-        "google-bert/bert-base-uncased",
-        "Bert",
-        "ForPreTraining",
-        {
-            **SIZES, **BERT_CONFIG, "architectures": ["BertForMaskedLM"], "gradient_checkpointing": False,
-            "max_position_embeddings": 64, "position_embedding_type": "absolute",
-            "transformers_version": "4.6.0.dev0", "type_vocab_size": 2, "use_cache": True,
-        },
-        google,
-    ),
-)  # fmt: skip
+    Published("google-bert/bert-base-uncased", "Bert", "ForPreTraining", google),
+)
 
 
 def saved(folder: Path, case: Published, kind: str) -> Any:
@@ -295,7 +180,7 @@ KINDS = ("safetensors", "pickle", "shards")
 @pytest.mark.parametrize(
     ("case", "kind"),
     [*((case, KINDS[at % 3]) for at, case in enumerate(PUBLISHED)), *((PUBLISHED[-1], kind) for kind in KINDS)],
-    ids=lambda of: of if isinstance(of, str) else of.repository,
+    ids=str,
 )
 def test_published_checkpoints_are_read(tmp_path: Path, case: Published, kind: str) -> None:
     """Every head's weights, the hidden states and the logits, and the parameters' total."""
@@ -317,7 +202,7 @@ def nomic(folder: Path, **fields: Any) -> Path:
     """A small nomic-embed-text with other fields."""
     case = next(case for case in PUBLISHED if case.stem == "NomicBert")
     saved(folder, case, "safetensors")
-    (folder / "config.json").write_text(json.dumps({**NOMIC, **fields}))
+    (folder / "config.json").write_text(json.dumps({**case.fields, **fields}))
     return folder
 
 
@@ -359,9 +244,7 @@ def test_new_models_of_alibaba_name_the_field_and_a_way_out(tmp_path: Path) -> N
     saved(tmp_path, case, "safetensors")
     code = "Alibaba-NLP/new-impl--modeling.NewModel"
     scaling = {"factor": 2.0, "type": "ntk"}
-    (tmp_path / "config.json").write_text(
-        json.dumps({**GTE, "model_type": "new", "auto_map": {"AutoModel": code}, "rope_scaling": scaling})
-    )
+    change_json(tmp_path / "config.json", model_type="new", auto_map={"AutoModel": code}, rope_scaling=scaling)
     model = hs.open(tmp_path)
     assert model.parameters.total > 0
     with pytest.raises(UnsupportedError, match="model_type 'new'") as refused:

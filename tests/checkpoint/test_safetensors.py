@@ -94,11 +94,13 @@ def test_short_floats_are_widened_exactly(tmp_path: Path, name: str) -> None:
         ("weight", None, slice(-5, 4), "columns -5:4 of an axis of 4"),
         ("bias", None, slice(0, 1), "columns are axis 1"),
         ("one", slice(0, 1), None, "rows are axis 0"),
+        ("weight", 5, None, "rows is 5, expected a slice"),
         ("weigth", None, None, "did you mean weight?"),
+        (5, None, None, "there is no tensor '5'"),
     ],
 )
 def test_slices_beyond_the_tensor_are_refused(
-    tmp_path: Path, name: str, rows: slice | None, columns: slice | None, message: str
+    tmp_path: Path, name: Any, rows: Any, columns: slice | None, message: str
 ) -> None:
     write_safetensors(tmp_path / "model.safetensors", some_tensors())
     with pytest.raises(InputError, match=message.replace("?", r"\?")):

@@ -210,6 +210,8 @@ INPUTS: dict[str, tuple[Callable[[Tokenizer], Any], str]] = {
     "max_length true": (lambda t: t.encode("the", max_length=True), "max_length is True"),
     "max_length text": (lambda t: t.encode("the", max_length="9"), "max_length is '9'"),
     "token": (lambda t: t.token(8), "id is 8"),
+    "token of a token": (lambda t: t.token("the"), "id is 'the', expected an integer"),
+    "id of an id": (lambda t: t.id(5), "token has type int, expected a string"),
 }
 
 

@@ -21,7 +21,7 @@ from headscope.explain import mixing
 from headscope.explain.mixing import KINDS
 from headscope.page.trace import page_file
 from headscope.results.explained import Followed
-from naive_layers import MINILM, PRE_NORM, NaiveLayer, minilm, naive_layers, run_layers
+from naive_layers import MINILM, PRE_NORM, NaiveLayer, minilm, naive_layers
 from random_models import FAMILIES, ids, made, random_model
 
 TEXT = "The cat sat on the mat because it was tired, and the dog watched the cat from the window."
@@ -285,7 +285,7 @@ def test_value_zeroing_needs_the_whole_layer() -> None:
 def test_norms_before_the_sums(name: str, tmp_path: Path) -> None:
     """There is no LayerNorm between the vectors that tokens send and the residual: AttnRes-N is all of a layer."""
     module, text = random_model(name).double(), ids(13)
-    layers = run_layers(name, module, text)
+    layers = naive_layers(module, text)
     model = hs.open(made(tmp_path, name).folder)
     for trace in (model.trace(ids=text), model.trace(ids=text, hidden_states=True)):
         for kind in KINDS[:4]:
@@ -305,7 +305,7 @@ def test_norms_before_the_sums(name: str, tmp_path: Path) -> None:
             assert followed.kept[at] == pytest.approx(kept[5], abs=2e-5)
         assert b"view.kept" in page_file(trace)[0]
         for number in (0, len(layers) - 1):
-            zeroed = [run_layers(name, module, text, (number, key))[number].output[5] for key in range(len(text))]
+            zeroed = [naive_layers(module, text, (number, key))[number].output[5] for key in range(len(text))]
             expected = 1 - torch.cosine_similarity(torch.stack(zeroed), layers[number].output[5][None], dim=-1).numpy()
             np.testing.assert_allclose(trace.value_zeroing(number, 5).array, expected, rtol=2e-3, atol=1e-9)
 

@@ -15,7 +15,7 @@ import torch
 
 import headscope as hs
 from commands import answer, run
-from explain.tops import readable
+from explain.tops import bi_encoder, readable
 from headscope.errors import NoteWarning
 from making import change_json
 from naive_layers import MINILM
@@ -38,10 +38,10 @@ def library_of(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The published model, and what sentence-transformers writes of it."""
-    made = {"published": MINILM}
+    """A published model, and what sentence-transformers writes of the bundled one."""
+    made, plain = {"published": MINILM}, bi_encoder("mean", normalised=True)
     for name in ("saved", "cut", "prompt", "without prompt", "first without prompt", "lower"):
-        model = copy.deepcopy(library_of(MINILM))
+        model = copy.deepcopy(plain)
         model.max_seq_length = 24 if name == "cut" else 48
         if "prompt" in name:
             model.prompts, model.default_prompt_name = {"find": "Find the BEST: "}, "find"
@@ -116,15 +116,15 @@ def test_a_trace_has_the_library_s_tokens_and_vector(folders: dict[str, Path], n
 
 def test_a_person_s_limit_replaces_the_model_s(folders: dict[str, Path]) -> None:
     library = library_of.__wrapped__(folders["cut"])
-    library.max_seq_length = 512
+    library.max_seq_length = 256
     model = hs.open(folders["cut"])
     text = A[: len(A) // 9]
-    trace = model.trace(text, max_length=512)
+    trace = model.trace(text, max_length=256)
     assert (len(trace), trace.notes) == (42, ())
     np.testing.assert_allclose(trace.outputs["sentence_embedding"].array, library.encode(text), atol=1e-6)
-    assert model.effects(text, ("embedding",), method="mean", max_length=512).axis.ids == trace.ids
-    with pytest.warns(NoteWarning, match="cut to 512 tokens"):
-        assert model.trace(A + B, max_length=9999).notes == ("the text was cut from 746 to 512 tokens",)
+    assert model.effects(text, ("embedding",), method="mean", max_length=256).axis.ids == trace.ids
+    with pytest.warns(NoteWarning, match="cut to 256 tokens"):
+        assert model.trace(A + B, max_length=9999).notes == ("the text was cut from 794 to 256 tokens",)
     ids = list(trace.ids)
     assert (model.trace(ids=ids).ids, model.trace(ids=ids).notes) == (trace.ids, ())  # ids are used as they are
 
@@ -219,7 +219,7 @@ def test_a_cut_is_said_where_people_look(folders: dict[str, Path]) -> None:
     assert said.filename == __file__
     assert str(said.message) == "the text was cut to 24 tokens, the most that the model reads: see .notes"
     assert [repr(trace).partition("; ")[2] for trace in traces] == [
-        "the text was cut from 362 to 24 tokens", "", "the text was cut from 746 to 24 tokens"
+        "the text was cut from 362 to 24 tokens", "", "the text was cut from 794 to 24 tokens"
     ]  # fmt: skip
     model.trace(A, max_length=24)  # who gives the limit knows it
 

@@ -19,7 +19,7 @@ from headscope.encoder import Input
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.promotes import all_promote, along_the_residual, with_masked_lm
 from headscope.explain.residual import walk
-from naive_layers import PRE_NORM, naive_layers, run_layers
+from naive_layers import PRE_NORM, naive_layers
 from random_models import ids, made, random_model
 
 HEADS = {
@@ -146,7 +146,7 @@ def test_norms_before_the_sums_leave_the_last_in_the_way(name: str, tmp_path: Pa
     norm, parts = AFTER[name](module)
     before: list[torch.Tensor] = []
     handle = norm.register_forward_pre_hook(lambda _, given: before.append(given[0].detach().reshape(10, -1)[QUERY]))
-    layers = run_layers(name, module.base_model, text)
+    layers = naive_layers(module.base_model, text)
     handle.remove()
 
     def held(of: Any, x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

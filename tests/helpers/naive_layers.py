@@ -66,41 +66,27 @@ class NaiveLayer:
         return away / (away + stays)
 
 
-def naive_layers(module: Any, ids: tuple[int, ...]) -> list[NaiveLayer]:
-    """The layers of a base module (in fp64, eager) on one text."""
-    with torch.no_grad():
-        given = {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
-        out = module(**given, output_attentions=True, output_hidden_states=True)
-    layers = module.encoder.layer if hasattr(module, "encoder") else module.transformer.layer
-    found = []
-    for at, layer in enumerate(layers):
-        if hasattr(layer.attention, "self"):
-            value, dense = layer.attention.self.value, layer.attention.output.dense
-            norm = layer.attention.output.LayerNorm
-        else:
-            value, dense, norm = layer.attention.v_lin, layer.attention.out_lin, layer.sa_layer_norm
-        x, p = out.hidden_states[at][0], out.attentions[at][0]
-        v = value(x).reshape(len(x), len(p), -1).transpose(0, 1)
-        found.append(NaiveLayer(x, out.hidden_states[at + 1][0], p, v, dense, norm, value, layer))
-    return found
-
-
-Way = tuple[Callable[[Any], Any], str, str]
+Way = tuple[str, str, str, str]
+BERT = ("encoder.layer", "attention.self.value", "attention.output.dense", "attention.output.LayerNorm")
 PRE_NORM: dict[str, Way] = {
-    "MegatronBert": (lambda module: module.encoder.layer, "attention.self.value", "attention.output.dense"),
-    "Esm": (lambda module: module.encoder.layer, "attention.self.value", "attention.output.dense"),
-    "EuroBert": (lambda module: module.layers, "self_attn.v_proj", "self_attn.o_proj"),
-    "ModernBert": (lambda module: module.layers, "attn.Wqkv", "attn.Wo"),
+    "MegatronBert": (*BERT[:3], ""),
+    "Esm": (*BERT[:3], ""),
+    "EuroBert": ("layers", "self_attn.v_proj", "self_attn.o_proj", ""),
+    "ModernBert": ("layers", "attn.Wqkv", "attn.Wo", ""),
 }
-"""Family -> its layers, and in each the projections to the values (ModernBERT's last third) and of the contexts."""
+WAYS = {**PRE_NORM, "DistilBert": ("transformer.layer", "attention.v_lin", "attention.out_lin", "sa_layer_norm")}
+"""Family -> its layers, and in each the projections to the values (ModernBERT's last third) and of the contexts, and
+the norm after the heads; other families have BERT's."""
 
 
-def run_layers(
-    name: str, module: Any, text: tuple[int, ...], zeroed: tuple[int, int] | None = None
-) -> list[NaiveLayer]:
-    """The layers of a pre-norm module on one text, by hooks; `zeroed`: a layer and the token whose value is 0 there."""
-    find, to_values, from_contexts = PRE_NORM[name]
-    seen: list[dict[str, torch.Tensor]] = [{} for _ in find(module)]
+def naive_layers(module: Any, text: tuple[int, ...], zeroed: tuple[int, int] | None = None) -> list[NaiveLayer]:
+    """The layers of a base module (in fp64, eager) on one text, by hooks.
+
+    `zeroed` is a layer and the token whose value is 0 there.
+    """
+    path, to_values, from_contexts, norm = WAYS.get(type(module).__name__.removesuffix("Model"), BERT)
+    layers = module.get_submodule(path)
+    seen: list[dict[str, torch.Tensor]] = [{} for _ in layers]
     handles = []
 
     def first(given: Any) -> torch.Tensor:
@@ -108,7 +94,7 @@ def run_layers(
 
     def values(at: int) -> Callable[..., Any]:
         def hook(_: Any, __: Any, output: torch.Tensor) -> torch.Tensor:
-            changed, width = output.clone(), 32 if name == "ModernBert" else output.shape[-1]
+            changed, width = output.clone(), output.shape[-1] // (3 if "Wqkv" in to_values else 1)
             if zeroed is not None and zeroed[0] == at:
                 changed.view(len(text), -1)[zeroed[1], -width:] = 0
             seen[at]["v"] = first(changed)[:, -width:]
@@ -116,7 +102,7 @@ def run_layers(
 
         return hook
 
-    for at, layer in enumerate(find(module)):
+    for at, layer in enumerate(layers):
         handles += [
             layer.register_forward_pre_hook(lambda _, given, at=at: seen[at].update(x=first(given))),
             layer.register_forward_hook(lambda _, __, out, at=at: seen[at].update(output=first(out))),
@@ -128,13 +114,14 @@ def run_layers(
     finally:
         for handle in handles:
             handle.remove()
-    layers = []
-    for one, p, layer in zip(seen, weights, find(module), strict=True):
-        v = one["v"].reshape(len(text), -1, 8).transpose(0, 1)
+    found = []
+    for one, p, layer in zip(seen, weights, layers, strict=True):
+        value, dense = layer.get_submodule(to_values), layer.get_submodule(from_contexts)
+        v = one["v"].reshape(len(text), -1, dense.in_features // p.shape[1]).transpose(0, 1)
         v = v.repeat_interleave(p.shape[1] // len(v), 0)
-        dense = layer.get_submodule(from_contexts)
-        layers.append(NaiveLayer(one["x"], one["output"], p[0], v, dense, None, None, None))
-    return layers
+        after = layer.get_submodule(norm) if norm else None
+        found.append(NaiveLayer(one["x"], one["output"], p[0], v, dense, after, value, layer))
+    return found
 
 
 def minilm() -> Any:

@@ -232,9 +232,13 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, very: hs.Trace, b
     page.locator("[data-test=pane-compare]").click()
     a, b = weights(one, 3, 1), weights(other, 3, 1)
     triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])
-    cells = [f"{weights(trace, 3, 1)[9, 2]:.2f}".removeprefix("0") for trace in (one, other)]
-    said = f"tired → wide: in head 3.1 “it” looks at “animal” {cells[0]} → {cells[1]}"
-    assert page.locator(".duel h1").inner_text() == said
+    short = [f"{weights(trace, 3, 1)[9, 7]:.2f}".removeprefix("0") for trace in (one, other)]
+    cells = [f"{weights(trace, 3, 1)[9, 2]:.3f}" for trace in (one, other)]
+    assert len({round(w[9, 2], 2) for w in (a, b)}) == 1  # they differ beyond the two digits of a picture
+    for key, word, says in ((7, "street", short), (2, "animal", cells)):
+        go(page, f"l=3&h=1&q=9&k={key}&pane=compare")
+        said = f"tired → wide: in head 3.1 “it” looks at “{word}” {says[0]} → {says[1]}"
+        until(page, f"document.querySelector('.duel h1').innerText === '{said}'")
     tabs = page.locator("[data-test=tab]")
     assert [tabs.nth(n).inner_text() for n in (0, 1)] == ["… was too tired.", "… was too wide."]
     assert str(tabs.nth(0).get_attribute("title")).split("\n") == ["… was too tired.", TIRED]
@@ -252,6 +256,10 @@ def test_how_two_sentences_differ(watch: Watch, one: hs.Trace, very: hs.Trace, b
     page.evaluate("history.back()")  # to the text that was in B, and its head
     until(page, "location.hash.includes('vs=0&lb=2&hb=3')")
     until(page, f"{CHOSEN.format('B')} === '2.3'")
+    go(page, "pane=compare&l=1&h=0&vs=1&lb=2&hb=3&q=4&k=3")
+    tabs.nth(1).click()  # the two are swapped, and the head was chosen in the text that was in B
+    until(page, "location.hash.includes('d=1') && !location.hash.includes('lb=')")
+    until(page, f"{CHOSEN.format('B')} === '1.0'")
 
 
 def test_unequal_texts_are_aligned_and_gaps_stay_gaps(

@@ -267,6 +267,9 @@ def test_the_grid_has_the_models_numbers() -> None:
         assert "k5" in displayed
         assert "q2" in displayed
     assert "k5" not in screen(trace)
+    assert "k5" in screen(trace, layer=5, head=3, start=5)
+    with pytest.raises(InputError, match="no token 6: the text has 6 tokens"):
+        screen(trace, layer=5, head=3, start=6)
 
 
 def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
@@ -292,6 +295,10 @@ def test_saved_weights_carry_the_numbers(tmp_path: Path) -> None:
     save_attention(trace, tmp_path / "unlike.csv")
     rows = (tmp_path / "unlike.csv").read_text().splitlines()[1:]
     assert {tuple(row.split(",")[:2]) for row in rows} == {("0", "1"), ("0", "3"), ("5", "0"), ("5", "2")}
+    fewer = {name: getattr(trace.layers[1], name)[:1] for name in ("q", "k", "v", "lse")}
+    trace = trace.replaced(layers=(trace.layers[0], replace(trace.layers[1], numbers=(2,), **fewer)))
+    assert save_attention(trace, tmp_path / "unlike.csv") == "weights of 3 heads, 4 × 4 each"
+    assert len((tmp_path / "unlike.csv").read_text().splitlines()) == 1 + 3 * 4 * 4
 
 
 def test_the_page_is_told_the_numbers(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 import headscope as hs
 from headscope.errors import InputError
+from headscope.results.explained import Prediction
+from headscope.results.head_values import HeadValues, Measure
 from headscope.traces import Trace
 
 TEXT = "she took off her [MASK]."
@@ -62,6 +65,8 @@ def test_a_measure_is_asked_for_by_its_name_alone(trace: Trace, known_survey: Pa
 def test_a_count_of_the_strongest_is_a_whole_number(trace: Trace, bundled: hs.Model, count: Any) -> None:
     match = hs.match(bundled, "a hat", ["a cap"], check=False)
     why = trace[0, 0].why(1, 2)
+    prediction = Prediction("sequence", ("no", "yes"), np.zeros(2), np.full(2, 0.5), trace.queries)
+    pairs = hs.pair_heads(bundled, [(["the", "cat", "sat"], [(0, 1)])] * 2)
     for call in (
         bundled.effects(TEXT).strongest,
         bundled.attribute(TEXT, check=False).strongest,
@@ -69,8 +74,9 @@ def test_a_count_of_the_strongest_is_a_whole_number(trace: Trace, bundled: hs.Mo
         lambda count: trace.statistics().strongest("entropy", count),
         *(match[0].strongest, match[0].links, why.strongest),
         lambda count: match.check(0, count),
+        *(prediction.rows, lambda top: pairs.predict(bundled.trace(words=["a", "cat"]), top=top)),
     ):
-        with pytest.raises(InputError, match=re.escape(f"count is {count!r}")):
+        with pytest.raises(InputError, match=re.escape(f"is {count!r}")):
             call(count)
     assert bundled.effects(TEXT).strongest(np.int64(2)) == bundled.effects(TEXT).strongest(2)
 
@@ -92,6 +98,17 @@ def test_a_change_is_of_one_measure(trace: Trace, bert: hs.Model) -> None:
     for other in (table["previous"], np.asarray(table["entropy"]), bert.trace("a cat").statistics()["entropy"], None):
         with pytest.raises(InputError, match="no change of one measure"):
             table["entropy"].minus(other)  # type: ignore[arg-type]
+
+
+def test_effects_name_the_strongest_head_by_its_number_or_say_that_there_is_none(bundled: hs.Model) -> None:
+    effects = bundled.effects(TEXT)
+    layer, head = np.unravel_index(np.abs(np.asarray(effects)).argmax(), effects.shape)
+    numbers = tuple(tuple(range(5, 5 + size)) for size in effects.shape)
+    mean = HeadValues.of(Measure("effect"), effects.array, each=(effects.array,), over="texts")
+    for one in (effects, mean):
+        assert f"most: layer {layer}, head {head}, " in repr(one)
+        assert f"most: layer {layer + 5}, head {head + 5}, " in repr(replace(one, numbers=numbers))
+        assert repr(replace(one, array=np.full(effects.shape, np.nan))).endswith("most: nothing to measure")
 
 
 def test_one_document_is_no_plural(bundled: hs.Model) -> None:

@@ -133,6 +133,8 @@ def test_head_distances_are_the_jensen_shannon_distance(trace: Trace, monkeypatc
     found = trace.head_distances()
     assert found.dims == ("heads_total", "heads_total")
     assert found.labels == ("0.0", "0.1", "1.0", "1.1")
+    named = found.to_xarray().sel(head_a="1.0", head_b="0.1")
+    assert (found.to_xarray().name, named.item()) == ("head_distances", found[2, 1])
     maps = [np.asarray(trace[i, j].weights, dtype=np.float64) for i in range(2) for j in range(2)]
 
     def entropy(p: np.ndarray) -> np.ndarray:
@@ -266,8 +268,9 @@ def test_a_head_stands_in_the_column_of_its_number() -> None:
     assert found.of((5, 1)) == {"entropy": 3}
     with pytest.raises(InputError, match=r"no head \(5, 0\)"):
         found.of((5, 0))
-    with pytest.raises(InputError, match=r"no head \[5, 1\]"):
-        found.of([5, 1])  # type: ignore[arg-type]
+    for name in ([5, 1], ([5], 1)):
+        with pytest.raises(InputError, match=f"no head {re.escape(str(name))}"):
+            found.of(name)  # type: ignore[arg-type]
     with pytest.raises(MissingMeasureError, match="has entropy"):
         found["norm"]
 
@@ -335,9 +338,11 @@ def test_rows_arrow_and_json_say_the_same() -> None:
     assert record["broken"] == [[3, 2]]
     assert record["measures"][0]["unit"] == "nats"
     assert [row["entropy"] for row in found.rows(by="entropy")][:3] == [4, 3, 1]
-    for name in ("norm", "label"):
-        with pytest.raises(MissingMeasureError, match=f"no column of numbers '{name}'"):
-            found.rows(by=name)
+    whole = HeadValues.of(ENTROPY, np.ones((2, 2, 3)), ("documents", "layers", "heads"))
+    of_documents = HeadTable({"entropy": whole}, (3, 5), HEADS, along={"documents": ("a.txt", "b.txt")})
+    for of, name in ((found, "norm"), (found, "label"), (found, ["entropy"]), (of_documents, "document")):
+        with pytest.raises(MissingMeasureError, match=re.escape(f"no column of numbers {name!r}")):
+            of.rows(by=name)  # type: ignore[arg-type]
     assert json.dumps(table([1, math.inf, 3, 4]).json(), allow_nan=False) == json.dumps(
         table([1, math.nan, 3, 4]).json()
     )

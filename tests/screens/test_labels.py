@@ -18,15 +18,7 @@ from commands import Terminal
 from headscope.errors import InputError
 from headscope.results.tokens import TokenAxis
 from headscope.screens.labels import clip, clusters, encodable, fold, hold_direction, pad, printable, width, wrap
-from headscope.screens.matrix import (
-    SHADES,
-    colour_of,
-    inked,
-    matrix,
-    shade_of,
-    strongest,
-    style_of,
-)
+from headscope.screens.matrix import SHADES, colour_of, inked, matrix, shade_of, strongest, style_of
 from headscope.screens.pieces import find_token, labels
 from headscope.screens.tables import Column, Table, json_text, shape_text
 from headscope.screens.terminal import Paper, Sheet, bar, plain_text, prose, put, put_machine, table, title
@@ -34,30 +26,18 @@ from headscope.screens.terminal import Paper, Sheet, bar, plain_text, prose, put
 FAMILY = "👨‍👩‍👧"
 
 
-@pytest.mark.parametrize(
-    ("text", "displayed"),
-    [
-        ("cat", "cat"),
-        ("[red]", "[red]"),
-        ("\x1b[31m", "\\x1b[31m"),
-        ("\x9b31m", "\\x9b31m"),
-        ("a\nb\tc\r\0", "a\\nb\\tc\\r\\0"),
-        ("\u202eevil", "\\u202eevil"),
-        ("\u2066x\u2069", "\\u2066x\\u2069"),
-        ("\u200b", "\\u200b"),
-        ("\u00a0", "\\xa0"),
-        ("\ud800", "\\ud800"),
-        ("\U000e0041", "\\U000e0041"),
-        ("e\u0301", "e\u0301"),
-        ("\u0301", "\u25cc\u0301"),
-        ("\u0645\u06cc\u200c\u062e", "\u0645\u06cc\u200c\u062e"),
-        ("\u200d", "\\u200d"),
-        (FAMILY, FAMILY),
-        ("שלום", "שלום"),
-    ],
+KEPT = ("cat", "[red]", "e\u0301", "\u0645\u06cc\u200c\u062e", FAMILY, "שלום")
+ESCAPED = (
+    *("\x1b[31m", "\x9b31m", "a\nb\tc\r", "\u202eevil", "\u2066x\u2069"),
+    *("\u200b", "\u00a0", "\ud800", "\U000e0041", "\u200d", "\u200dx"),
 )
-def test_printable(text, displayed):
-    assert printable(text) == displayed
+
+
+def test_printable():
+    """What acts on a terminal is escaped as Python escapes it."""
+    assert [printable(text) for text in KEPT] == list(KEPT)
+    assert [printable(text) for text in ESCAPED] == [text.encode("unicode_escape").decode() for text in ESCAPED]
+    assert [printable(text) for text in ("\0", "\u0301")] == ["\\0", "\u25cc\u0301"]
 
 
 @given(st.text())
@@ -68,12 +48,9 @@ def test_nothing_printable_acts_on_a_terminal(text):
     displayed.encode()
 
 
-@pytest.mark.parametrize(("text", "columns"), [("cat", 3), ("猫", 2), ("e\u0301", 1), ("🙂", 2), ("שלום", 4), ("", 0)])
-def test_width(text, columns):
-    assert width(text) == columns
-
-
-def test_clusters_are_what_a_reader_calls_characters():
+def test_columns_and_clusters_are_those_of_a_reader():
+    texts = {"cat": 3, "猫": 2, "e\u0301": 1, "🙂": 2, "שלום": 4, "": 0, hold_direction("שלום"): 4}
+    assert {text: width(text) for text in texts} == texts
     assert list(clusters(f"ae\u0301{FAMILY}🇫🇷🇩🇪👍🏽b")) == ["a", "e\u0301", FAMILY, "🇫🇷", "🇩🇪", "👍🏽", "b"]
 
 
@@ -102,7 +79,6 @@ def test_wrap_loses_no_word(text, size):
 
 def test_right_to_left_text_is_held_in_its_cell():
     assert hold_direction("שלום") == "\u200eשלום\u200e"
-    assert width(hold_direction("שלום")) == 4
     assert hold_direction("cat é 猫") == "cat é 猫"
 
 
@@ -137,29 +113,22 @@ def test_tokens_are_read_back(kind):
     assert labels(axis(FIRST, *rows, LAST), *texts) == ("<s>", *expected, "</s>")
 
 
-@pytest.mark.parametrize(("token", "text"), [("é", "É"), ("Ġ", "Ġ"), ("##", "##"), ("ä", "ä"), ("ĠX", "ĠX")])
-def test_letters_that_look_like_marks_stay(token, text):
-    assert labels(axis((token, 0, (0, len(text)))), text) == (token,)
+def test_letters_that_look_like_marks_stay():
+    for token, text in (("é", "É"), ("Ġ", "Ġ"), ("##", "##"), ("ä", "ä"), ("ĠX", "ĠX")):
+        assert labels(axis((token, 0, (0, len(text)))), text) == (token,)
 
 
 TOKENS = ("[CLS]", "the", "cat", "##s", "The", "the", "2", "[SEP]")
 SHOWN = ("[CLS]", "the", "cat", "·s", "The", "the", "2", "[SEP]")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "place"), [("0", 0), ("7", 7), ("-1", 7), ("cat", 2), ("##s", 3), ("s", 3), ("CAT", 2), ("The", 4)]
-)
-def test_a_token_is_found(wanted, place):
-    assert find_token(wanted, TOKENS, SHOWN) == place
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [("the", "occurs 2 times: at 1, 5"), ("dog", "no token 'dog'"), ("8", "no token 8"), ("-9", "no token -9")],
-)
-def test_or_refused_with_what_there_is(wanted, message):
-    with pytest.raises(InputError, match=message):
-        find_token(wanted, TOKENS, SHOWN)
+def test_a_token_is_found_or_refused_with_what_there_is():
+    places = {"0": 0, "7": 7, "-1": 7, "cat": 2, "##s": 3, "s": 3, "CAT": 2, "The": 4}
+    assert {wanted: find_token(wanted, TOKENS, SHOWN) for wanted in places} == places
+    wrong = {"the": "occurs 2 times: at 1, 5", "dog": "no token 'dog'", "8": "no token 8", "-9": "no token -9"}
+    for wanted, message in wrong.items():
+        with pytest.raises(InputError, match=message):
+            find_token(wanted, TOKENS, SHOWN)
 
 
 # Weights as shades and bars: every number is where it belongs, at any width, in colour and without.
@@ -278,12 +247,9 @@ def test_a_table_fits_and_drops_nothing(columns):
             assert any(row[0] in line for line in displayed)
 
 
-def test_a_pipe_never_breaks_a_name():
+def test_a_pipe_never_breaks_a_name_and_an_empty_table_says_so():
     displayed = lines(table(WIDE), Paper(40, folds=False))
     assert any(line.startswith(str(WIDE.rows[0][0])) for line in displayed)
-
-
-def test_an_empty_table_says_so():
     assert lines(table(Table((Column("a"),), ())), Paper(80)) == ["(none)"]
 
 
@@ -292,11 +258,9 @@ def test_prose_fits(text, columns):
     assert all(width(line) <= columns for line in lines(prose(text, mark="- "), Paper(columns)))
 
 
-@pytest.mark.parametrize(
-    ("share", "drawn"), [(0, ""), (1, "████"), (0.5, "██"), (0.53125, "██▏"), (-1, ""), (2, "████")]
-)
-def test_bars(share, drawn):
-    assert bar(share, 4, Paper()) == drawn
+def test_bars():
+    drawn = {0: "", 1: "████", 0.5: "██", 0.53125: "██▏", -1: "", 2: "████"}
+    assert {share: bar(share, 4, Paper()) for share in drawn} == drawn
 
 
 @pytest.mark.parametrize(
@@ -364,21 +328,6 @@ def test_csv_reads_back():
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "cell"),
-    [
-        ('a,"b"', 'a,"b"'),
-        ("line\nbreak", "line\\nbreak"),
-        ("=1+1", "'=1+1"),
-        ("שלום", "שלום"),
-        ("\x1b[31m", "\\x1b[31m"),
-    ],
-)
-def test_csv_keeps_any_text_that_nothing_acts_on(text, cell):
-    rows = list(csv.reader(io.StringIO(Table((Column("token"),), ((text,),)).csv(), newline="")))
-    assert rows[1] == [cell]
-
-
 def test_markdown_is_for_people_and_keeps_its_columns():
     lines = SHARES.markdown().splitlines()
     assert lines[0] == "| parameter | shape | numbers | share |"
@@ -387,16 +336,27 @@ def test_markdown_is_for_people_and_keeps_its_columns():
     assert lines[3] == "| ``c`d`` | (7,) | 7 |  |"
 
 
-@pytest.mark.parametrize(
-    ("text", "cell"), [("<s>", "\\<s>"), ("*x*", "\\*x\\*"), ("a\x1b[2J", "a\\\\x1b\\[2J"), ("[red]", "\\[red\\]")]
-)
-def test_markdown_disarms_signs(text, cell):
-    assert Table((Column("token"),), ((text,),)).markdown().splitlines()[2] == f"| {cell} |"
+CELLS = {
+    'a,"b"': ('a,"b"', 'a,"b"'),
+    "line\nbreak": ("line\\nbreak", "line\\\\nbreak"),
+    "=1+1": ("'=1+1", "=1+1"),
+    "שלום": ("שלום", "שלום"),
+    "a\x1b[2J": ("a\\x1b[2J", "a\\\\x1b\\[2J"),
+    "<s>": ("<s>", "\\<s>"),
+    "*x*": ("*x*", "\\*x\\*"),
+}
+"""Text -> it in CSV and in Markdown, where nothing acts on it."""
 
 
-@pytest.mark.parametrize(("shape", "text"), [((), "()"), ((5,), "(5,)"), ((2, 3), "(2, 3)")])
-def test_shapes_are_written_as_numpy_does(shape, text):
-    assert shape_text(shape) == text == str(shape)
+def test_csv_and_markdown_keep_any_text_that_nothing_acts_on():
+    found = Table((Column("token"),), tuple((text,) for text in CELLS))
+    assert list(csv.reader(io.StringIO(found.csv(), newline="")))[1:] == [[cell] for cell, _ in CELLS.values()]
+    assert found.markdown().splitlines()[2:] == [f"| {cell} |" for _, cell in CELLS.values()]
+
+
+def test_shapes_are_written_as_numpy_does():
+    for shape in ((), (5,), (2, 3)):
+        assert shape_text(shape) == str(np.zeros(shape).shape)
 
 
 def test_json_is_ascii_and_strict():
@@ -405,11 +365,8 @@ def test_json_is_ascii_and_strict():
     assert text.isascii()
     assert json.loads(text) == {**record, "worst": None}
     assert "    [0.5, 0.25],\n" in text
-
-
-def test_json_nests():
-    record = {"a": {"b": {"c": [{"d": [1, [2]]}]}}, "e": [], "f": {}}
-    assert json.loads(json_text(record)) == record
+    nested = {"a": {"b": {"c": [{"d": [1, [2]]}]}}, "e": [], "f": {}}
+    assert json.loads(json_text(nested)) == nested
 
 
 def test_a_row_of_the_wrong_length_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ import pytest
 
 import commands
 import headscope as hs
-from by_hand import axis_of
+from by_hand import axis_of, some_heads
 from headscope.attention.scores import Mask
 from headscope.heads import grid
 from headscope.heads.kinds import Pattern
 from headscope.heads.measure import all_patterns
 from headscope.heads.reference import roles_of
+from headscope.screens.attention_sheets import attend_sheet
 from headscope.traces import LayerRecord, Trace
 
 TOKENS = ("[CLS]", "a", "b", "[SEP]", "c", "[SEP]")
@@ -110,6 +112,18 @@ def test_heads_are_ranked_by_their_strongest_other_word(args: tuple[str, ...], l
     screen = run("-q", "hat", *args)
     assert "the heads that look from “hat” most" in screen
     assert f"--heads {expected[0][0]}.{expected[0][1]}" in screen
+
+
+def test_a_broken_head_looks_at_nothing() -> None:
+    """Heads without numbers have no rank among those that look most."""
+    trace = some_heads()
+    broken = trace.layers[1].q.copy()
+    broken[1] = np.nan
+    trace = trace.replaced(layers=(trace.layers[0], replace(trace.layers[1], q=broken)))
+    rows = attend_sheet(trace, query="q2").record()["heads"]
+    assert {(row["layer"], row["head"]) for row in rows} == {(0, 1), (0, 3), (5, 1)}
+    for row in rows:
+        assert row["weight"] == pytest.approx(np.delete(trace[row["layer"], row["head"]].weights[2], 2).max())
 
 
 def test_fewer_heads_and_short_tokens() -> None:

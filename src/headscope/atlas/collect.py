@@ -41,7 +41,7 @@ def gather(job: Job, identity: dict[str, Any], count: int) -> None:
     """
     folder, corpus, description = job.folder, job.corpus, job.workers.described
     paths = [folder.part_path(index) for index in range(count)]
-    contents = part_contents(folder, paths)
+    contents = _part_contents(folder, paths)
     counts, refused = contents["counts"], contents["refused"]
     if not counts["windows"]:
         folder.clear()
@@ -85,7 +85,7 @@ def gather(job: Job, identity: dict[str, Any], count: int) -> None:
     )
 
 
-def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
+def _part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
     """The manifest's `counts` over all parts, `refused` documents by reason and by name, and the list of `parts`.
 
     Raises:
@@ -99,11 +99,8 @@ def part_contents(folder: Folder, paths: Sequence[Path]) -> dict[str, Any]:
         name = f"parts/{path.name}"
         data = folder.read(name)
         if data is None:
-            raise InputError(
-                "a finished part is missing or damaged",
-                where=str(path),
-                advice="run the same command again: it makes that part again",
-            )
+            advice = "run the same command again: it makes that part again"
+            raise InputError("a finished part is missing or damaged", where=str(path), advice=advice)
         record = part_record(data)
         refused = record["refused"]
         part_counts = {what: len(refused) if what == "refused" else record[what] for what in COUNTS}

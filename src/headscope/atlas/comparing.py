@@ -23,7 +23,7 @@ from headscope.heads.weight_changes import check_shapes, weight_changes
 from headscope.heads.windows import LENGTH
 from headscope.model import Model, open_model
 from headscope.results.head_values import HeadValues, Measure
-from headscope.results.table import HeadTable, stacked
+from headscope.results.table import HeadTable, placed, stacked
 from headscope.settings import named
 
 Comparable = str | os.PathLike[str] | Model | Survey | Any
@@ -77,11 +77,8 @@ def compare(
             raise InputError("two surveys were made over their corpora already", where="corpus", advice=advice)
         return _of_surveys(a, b)
     if isinstance(a, Survey) or isinstance(b, Survey):
-        raise InputError(
-            "a survey can't be compared with a checkpoint",
-            where="hs.compare",
-            advice="compare two checkpoints with a corpus, or two surveys",
-        )
+        found = "a survey can't be compared with a checkpoint"
+        raise InputError(found, where="hs.compare", advice="compare two checkpoints with a corpus, or two surveys")
     check_shapes(a, b)
     if statistics and corpus is None:
         raise InputError("statistics need texts", where="statistics", advice="pass a corpus too")
@@ -173,11 +170,8 @@ def _of_surveys(a: Survey, b: Survey) -> Comparison:
     joined = b.table().minus(a.table())
     statistics = {name: values for name, values in joined.items() if values.sides and name in CATALOG}
     if not statistics:
-        raise InputError(
-            "the surveys share no statistic",
-            where="hs.compare(survey_a, survey_b)",
-            advice=f"the first has {', '.join(a)}; survey the second model with some of them",
-        )
+        advice = f"the first has {', '.join(a)}; survey the second model with some of them"
+        raise InputError("the surveys share no statistic", where="hs.compare(survey_a, survey_b)", advice=advice)
     far = np.stack([np.abs(change.far()) for change in statistics.values()])
     columns = {"change": HeadValues.of(CHANGE, np.fmax.reduce(far, axis=0)), **statistics}
     facts = dict(joined.facts)
@@ -229,19 +223,11 @@ def _effect_values(survey: Survey, joined: HeadTable) -> tuple[HeadValues, str]:
     rows = survey.effects.to_pylist()
     named = {(row["layer"], row["head"]): row for row in rows}
     change, low, high = (
-        _placed(joined, [named[head][name] for head in joined.positions()]) for name in ("change", "low", "high")
+        placed([named[head][name] for head in joined.positions()], joined.heads) for name in ("change", "low", "high")
     )
     measure = Measure("effect", meaning=rows[0]["output"], unit=rows[0]["unit"], low=None, high=None)
     values = HeadValues.of(measure, change, low=low, high=high, over="documents", interval="bootstrap")
     return values, rows[0]["method"]
-
-
-def _placed(joined: HeadTable, values: Sequence[float | None]) -> np.ndarray:
-    """(layers, heads) from a value for each head, layer by layer; NaN where a layer lacks a head."""
-    array = np.full((len(joined.layers), len(joined.across)), np.nan)
-    for place, value in zip(joined.positions().values(), values, strict=True):
-        array[place] = np.nan if value is None else value
-    return array
 
 
 def _paired(a: Survey, b: Survey, joined: HeadTable) -> tuple[dict[str, Any], list[str]]:
@@ -257,7 +243,7 @@ def _paired(a: Survey, b: Survey, joined: HeadTable) -> tuple[dict[str, Any], li
         return {}, ["changes of effects have no intervals: the surveys silenced heads in other windows"]
     documents = [row["number"] for row in windows]
     _, *bounds = Resampled(documents).means(of_other - changes)
-    low, high = (_placed(joined, bound.tolist()) for bound in bounds)
+    low, high = (placed(bound, joined.heads) for bound in bounds)
     notes = ["one document gives no interval of effects"] if len(set(documents)) < 2 else []
     return {"low": low, "high": high, "over": "documents", "interval": "bootstrap"}, notes
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from headscope.atlas.documents import Document, Refused, checked, in_pieces, in_record, read_conllu, spelled
 from headscope.atlas.readers import (
     LONGEST_CHARACTER,
+    at_most,
     decoded,
     read_arrow,
     read_csv,
@@ -95,7 +96,7 @@ class Corpus:
 def _standard_input(stream: BinaryIO, max_document: int) -> Document | Refused:
     """Standard input as one document, read until it is known to be too long."""
     most = LONGEST_CHARACTER * max_document
-    data = stream.read(most + 1)
+    data = at_most(stream, most + 1)
     if len(data) > most:
         detail = f"it has more than {most:,} bytes; the limit is {max_document:,} characters"
         return Refused("-", "too long", detail)
@@ -131,16 +132,18 @@ def open_corpus(
     if "\0" in name:
         raise InputError("a path can't contain a NUL character", where=repr(name), advice="name a file or folder")
     path = Path(name)
+    try:
+        exists = path.exists()
+    except OSError as error:  # a text, perhaps, which is too long for a name
+        advice = "name a file or folder that can be read; texts are passed as a list: [text]"
+        raise InputError(f"it can't be opened: {error.strerror}", where=f"{name:.80}", advice=advice) from error
     if path.is_dir():
         return _folder(path)
     if path.is_file():
         return _of_files(path.name, path.parent, [path])
-    if path.exists():
-        raise InputError(
-            "it is not a regular file, and a pipe or a device can be read only once",
-            where=name,
-            advice="pipe it in and pass - for standard input",
-        )
+    if exists:
+        found = "it is not a regular file, and a pipe or a device can be read only once"
+        raise InputError(found, where=name, advice="pipe it in and pass - for standard input")
     if _is_pattern(name):
         files = [match for match in map(Path, glob.glob(name, recursive=True)) if match.is_file()]
         if files:
@@ -161,11 +164,9 @@ def _is_pattern(name: str) -> bool:
 def _folder(folder: Path) -> Corpus:
     if (folder / "dataset_dict.json").is_file():
         splits = sorted(split.name for split in folder.iterdir() if (split / "state.json").is_file())
-        raise InputError(
-            f"this dataset has the splits {', '.join(splits) or '(none)'}",
-            where=str(folder),
-            advice=f"name one of them: {folder / (splits[0] if splits else 'train')}",
-        )
+        found = f"this dataset has the splits {', '.join(splits) or '(none)'}"
+        advice = f"name one of them: {folder / (splits[0] if splits else 'train')}"
+        raise InputError(found, where=str(folder), advice=advice)
     if (folder / "state.json").is_file():
         return _of_files(folder.name, folder, _arrow_files(folder), kind="hf")
     files = list(_files_in(folder))
@@ -184,11 +185,9 @@ def _files_in(root: Path) -> Iterator[Path]:
     """
 
     def stop(error: OSError) -> None:
-        raise InputError(
-            f"the folder can't be listed: {error.strerror or error}",
-            where=str(error.filename),
-            advice="change its permissions, move it elsewhere, or name the files with a pattern",
-        ) from error
+        found = f"the folder can't be listed: {error.strerror or error}"
+        advice = "change its permissions, move it elsewhere, or name the files with a pattern"
+        raise InputError(found, where=str(error.filename), advice=advice) from error
 
     for place, folders, names in os.walk(root, onerror=stop):
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
@@ -210,17 +209,11 @@ def _arrow_files(folder: Path) -> list[Path]:
     files = [folder / name for name in names if isinstance(name, str) and Path(name).name == name]
     missing = [file.name for file in files if not file.is_file()]
     if not files or missing or len(files) != len(names):
-        raise InputError(
-            f"state.json lists missing files: {', '.join(missing)}" if missing else "state.json lists no files",
-            where=str(where),
-            advice="save the dataset again with save_to_disk",
-        )
+        found = f"state.json lists missing files: {', '.join(missing)}" if missing else "state.json lists no files"
+        raise InputError(found, where=str(where), advice="save the dataset again with save_to_disk")
     if state.get("_indices_data_files"):
-        raise InputError(
-            "the dataset's rows are selected or shuffled by an index in a separate file",
-            where=str(where),
-            advice="call flatten_indices() before save_to_disk()",
-        )
+        found = "the dataset's rows are selected or shuffled by an index in a separate file"
+        raise InputError(found, where=str(where), advice="call flatten_indices() before save_to_disk()")
     return files
 
 
@@ -241,11 +234,8 @@ def _of_files(name: str, root: Path, files: Iterable[Path], kind: str | None = N
         rows.sort(key=lambda row: row[1])
         kinds = {_kind_of(path)[0] for path, _, _ in rows}
         if "conllu" in kinds and len(kinds) > 1:
-            raise InputError(
-                "some files are treebanks (.conllu), others are not",
-                where=name,
-                advice="name the treebanks alone: 'texts/*.conllu'",
-            )
+            advice = "name the treebanks alone: 'texts/*.conllu'"
+            raise InputError("some files are treebanks (.conllu), others are not", where=name, advice=advice)
         kind = kinds.pop() if len(kinds) == 1 else "mixed"
     return Corpus(spelled(name), kind, tuple(rows))
 

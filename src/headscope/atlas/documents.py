@@ -120,11 +120,8 @@ def in_pieces(document: Document, count: int) -> Iterator[Document]:
         InputError: it is a treebank's.
     """
     if document.sentences:
-        raise InputError(
-            "a treebank's documents are not cut into pieces",
-            where="pieces",
-            advice="leave it out: in a treebank without `# newdoc`, each sentence is a document",
-        )
+        advice = "leave it out: in a treebank without `# newdoc`, each sentence is a document"
+        raise InputError("a treebank's documents are not cut into pieces", where="pieces", advice=advice)
     text, begin = document.text, 0
     for number in range(1, count + 1):
         near = len(text) * number // count

@@ -54,11 +54,8 @@ class Examples(dict["Head", tuple[Example, ...]]):
         return f"{sum(map(len, self.values())):,} examples of {len(self)} heads: examples[layer, head]"
 
     def __missing__(self, place: Head) -> tuple[Example, ...]:
-        raise InputError(
-            f"there are no examples of {place!r}",
-            where="examples[layer, head]",
-            advice="name a layer and a head of the model, both from 0",
-        )
+        advice = "name a layer and a head of the model, both from 0"
+        raise InputError(f"there are no examples of {place!r}", where="examples[layer, head]", advice=advice)
 
 
 def examples_of(

@@ -16,14 +16,7 @@ import pyarrow
 from pyarrow import parquet
 
 from headscope.atlas.store import array_and_record, array_bytes, part_name, part_record, schema
-from headscope.atlas.survey_data import (
-    FORMAT,
-    DamageWarning,
-    ManifestError,
-    Owner,
-    digest,
-    parse_manifest,
-)
+from headscope.atlas.survey_data import FORMAT, DamageWarning, ManifestError, Owner, digest, parse_manifest
 from headscope.errors import InputError
 from headscope.files import (
     BLANK,
@@ -101,11 +94,9 @@ class Folder:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise InputError(
-                    "another survey is writing to this folder",
-                    where=str(self.path),
-                    advice="wait until it has finished, or name another folder",
-                ) from error
+                found = "another survey is writing to this folder"
+                advice = "wait until it has finished, or name another folder"
+                raise InputError(found, where=str(self.path), advice=advice) from error
             except OSError:  # a file system without locks, such as a network's that is mounted read-only
                 pass
             yield
@@ -157,11 +148,9 @@ class Folder:
             if path != self.path / "parts" and not path.name.endswith(".partial")  # of another machine
         )
         if error.foreign or (others and not self.resumed):
-            raise InputError(
-                error.found if exists else f"the folder holds other files: {', '.join(others[:5])}",
-                where=str(self.manifest_path if exists else self.path),
-                advice="name an empty folder, or one that doesn't exist yet",
-            )
+            found = error.found if exists else f"the folder holds other files: {', '.join(others[:5])}"
+            advice = "name an empty folder, or one that doesn't exist yet"
+            raise InputError(found, where=str(self.manifest_path if exists else self.path), advice=advice)
         if self.resumed and not exists:
             self._warn("manifest.json", "it is missing")
         self.write_json("manifest.json", {"format": FORMAT, "complete": False, **identity})
@@ -188,11 +177,9 @@ class Folder:
         differences = list(dict.fromkeys(line.removeprefix("settings.") for line in lines))
         more = f"; and {len(differences) - MOST_DIFFERENCES} more" if len(differences) > MOST_DIFFERENCES else ""
         listed = "; ".join(differences[:MOST_DIFFERENCES])
-        raise InputError(
-            f"the folder holds a survey with {IDENTITY[kind]}: {listed}{more}",
-            where=str(self.path),
-            advice="name another folder with --out, or repeat the settings of the survey in this one",
-        )
+        found = f"the folder holds a survey with {IDENTITY[kind]}: {listed}{more}"
+        advice = "name another folder with --out, or repeat the settings of the survey in this one"
+        raise InputError(found, where=str(self.path), advice=advice)
 
     def part_path(self, index: int) -> Path:
         """The path of a part, whether it exists or not."""
@@ -279,11 +266,8 @@ class Folder:
         parts = {name: int(match[1]) for name in others if (match := PART.fullmatch(name))}
         others = [name for name in others if name not in parts or self.finished(parts[name]) is not None]
         if others:
-            raise InputError(
-                f"the folder has parts that don't come from this corpus: {', '.join(others[:5])}",
-                where=str(self.path / "parts"),
-                advice="name another folder with --out",
-            )
+            found = f"the folder has parts that don't come from this corpus: {', '.join(others[:5])}"
+            raise InputError(found, where=str(self.path / "parts"), advice="name another folder with --out")
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file of the folder atomically, unless it has these bytes; it then survives a power cut.

@@ -127,11 +127,9 @@ def head_notes(folder: str | os.PathLike[str], trace: Trace) -> HeadNotes:
     tables = Tables(survey)
     labels, effects = labels_data(tables), effects_data(tables)
     if labels is None and effects is None:
-        raise InputError(
-            "the survey has neither labels nor effects, so there is nothing to say of a head",
-            where=str(survey.folder),
-            advice="survey with --labels, with --effects 100, or with both",
-        )
+        found = "the survey has neither labels nor effects, so there is nothing to say of a head"
+        advice = "survey with --labels, with --effects 100, or with both"
+        raise InputError(found, where=str(survey.folder), advice=advice)
     other = _other(survey.manifest, trace)
     heads = {
         f"{layer}.{head}": {
@@ -160,11 +158,8 @@ def _check_sizes(folder: Path, surveyed: Mapping[str, Any], trace: Trace) -> Non
             if not name.endswith("_id") and type(value) is type(own.get(name)) is int and value != own[name]
         ]
     if differences:
-        raise InputError(
-            f"the atlas is of {printable(called(str(surveyed['name'])))}, which has {'; '.join(differences)}",
-            where=str(folder),
-            advice="name the folder of a survey of the trace's own model",
-        )
+        found = f"the atlas is of {printable(called(str(surveyed['name'])))}, which has {'; '.join(differences)}"
+        raise InputError(found, where=str(folder), advice="name the folder of a survey of the trace's own model")
 
 
 def _shape(heads: Mapping[int, tuple[int, ...]]) -> str:

@@ -104,11 +104,8 @@ def load(source: ModelSource, *, device: str, dtype: str) -> Loaded:
         model, tokenizer = source.live
         model = getattr(model, "base_model", model)
         if (actual := device_and_dtype(model)) != (device, dtype):
-            raise InputError(
-                f"the model is on {actual[0]} in {actual[1]}, but {device} in {dtype} was requested",
-                where="model",
-                advice="move the model yourself, or omit device and dtype",
-            )
+            found = f"the model is on {actual[0]} in {actual[1]}, but {device} in {dtype} was requested"
+            raise InputError(found, where="model", advice="move the model yourself, or omit device and dtype")
         return Loaded(model, tokenizer, weights_digest(model), sum(x.numel() for x in model.state_dict().values()))
     opened = source.opened()
     model, tokenizer = pretrained(opened)
@@ -116,11 +113,9 @@ def load(source: ModelSource, *, device: str, dtype: str) -> Loaded:
     try:
         model = model.to(device=device, dtype=getattr(torch, DTYPES[dtype]))
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            f"the model can't be moved to {device!r}: {first_line(error)}",
-            where="device",
-            advice="name a device that this machine has: cpu, cuda, cuda:1, mps",
-        ) from error
+        found = f"the model can't be moved to {device!r}: {first_line(error)}"
+        advice = "name a device that this machine has: cpu, cuda, cuda:1, mps"
+        raise InputError(found, where="device", advice=advice) from error
     return Loaded(model.eval(), tokenizer, digest, count, opened)
 
 
@@ -135,11 +130,8 @@ def device_and_dtype(model: nn.Module) -> tuple[str, str]:
         raise InputError("the model has no parameters", where="model", advice="pass a model with weights")
     names = {getattr(torch, long): short for short, long in DTYPES.items()}
     if parameter.dtype not in names:
-        raise InputError(
-            f"the model's dtype is {str(parameter.dtype).removeprefix('torch.')}",
-            where="model",
-            advice=f"convert it to one of {', '.join(DTYPES.values())}",
-        )
+        found = f"the model's dtype is {str(parameter.dtype).removeprefix('torch.')}"
+        raise InputError(found, where="model", advice=f"convert it to one of {', '.join(DTYPES.values())}")
     return str(parameter.device), names[parameter.dtype]
 
 

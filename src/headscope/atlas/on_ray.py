@@ -72,11 +72,9 @@ class RayWorkers(Workers):
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, ValueError, RuntimeError) as error:
-                raise InputError(
-                    f"could not connect to Ray: {first_line(error)}",
-                    where=f"address {address!r}",
-                    advice="give the address of a running cluster, or omit it to start Ray on this machine",
-                ) from error
+                found = f"could not connect to Ray: {first_line(error)}"
+                advice = "give the address of a running cluster, or omit it to start Ray on this machine"
+                raise InputError(found, where=f"address {address!r}", advice=advice) from error
         try:
             self.actors = self._start(settings, threads, workers)
             self._lent = [ray.put(source)]
@@ -92,11 +90,8 @@ class RayWorkers(Workers):
         most = int(min(resources.get("CPU", 0) // cpus, resources.get("GPU", 0) if gpus else float("inf")))
         count = max(most, 1) if workers is None else workers
         if not 1 <= count <= most:
-            raise InputError(
-                f"{count} workers of {cpus} CPUs" + (" and a GPU" if gpus else "") + f" each don't fit; {most} do",
-                where="workers",
-                advice="use fewer workers, or fewer threads per worker",
-            )
+            found = f"{count} workers of {cpus} CPUs" + (" and a GPU" if gpus else "") + f" each don't fit; {most} do"
+            raise InputError(found, where="workers", advice="use fewer workers, or fewer threads per worker")
         actor = ray.remote(Worker).options(num_cpus=cpus, num_gpus=gpus, max_restarts=-1)
         return [actor.remote(settings, cpus) for _ in range(count)]
 

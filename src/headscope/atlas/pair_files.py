@@ -65,6 +65,8 @@ def read_marked(documents: str | os.PathLike[str] | Pairs, relations: str | Iter
         relations = [name.strip() for name in relations.split(",")]
     if isinstance(documents, str | os.PathLike):
         path = Path(documents)
+        if "\0" in str(path):
+            raise InputError("a path can't contain a NUL character", where=repr(str(path)), advice=FORMS)
         treebank = path.suffix == ".conllu"
         try:
             found = list(_read(path, None if relations is None else frozenset(relations)))
@@ -196,11 +198,8 @@ class WordTokens:
 
     def __init__(self, trace: Trace, count: int) -> None:
         if trace.keys is not trace.queries:
-            raise UnsupportedError(
-                "queries and keys are different sequences, and a pair is of one",
-                where="pair_heads",
-                advice="pass an encoder's model",
-            )
+            found = "queries and keys are different sequences, and a pair is of one"
+            raise UnsupportedError(found, where="pair_heads", advice="pass an encoder's model")
         of_token = np.array([-1 if word is None else word for word in trace.words])
         sizes = np.bincount(of_token[of_token >= 0], minlength=count)
         self.kept = np.flatnonzero(sizes)
@@ -239,11 +238,8 @@ def read_words(model: Model, one: Marked, apart: int) -> tuple[Trace, WordTokens
     wanted = {pair for pair in one.pairs if apart <= abs(pair[1] - pair[0])}
     ranks = {(place[i], place[j]) for i, j in wanted if i in place and j in place}
     if not ranks:
-        raise InputError(
-            f"no marked pair has tokens on both sides and {apart} words from one to the other",
-            where=one.name,
-            advice="leave the document out, or lower apart",
-        )
+        found = f"no marked pair has tokens on both sides and {apart} words from one to the other"
+        raise InputError(found, where=one.name, advice="leave the document out, or lower apart")
     return trace, words, ranks, len(wanted) - len(ranks)
 
 

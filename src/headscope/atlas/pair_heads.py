@@ -47,7 +47,7 @@ from headscope.results.answers import PairsAnswer, filled
 from headscope.results.head_values import Head, Measure
 from headscope.results.row_tables import Rows
 from headscope.results.table import HeadTable
-from headscope.settings import takes
+from headscope.settings import takes, whole
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -145,10 +145,10 @@ class PairHeads(Rows):
             top: how many; by default as many as there are words.
 
         Raises:
-            InputError: the trace lacks one of the heads, or words of its own.
+            InputError: the trace lacks one of the heads, or words of its own; or `top` is not a whole number from 0 on.
         """
         words = WordTokens(trace, 1 + max((word for word in trace.words if word is not None), default=-1))
-        top = len(words.kept) if top is None else top
+        top = len(words.kept) if top is None else whole(top, "top", 0)
         missing = [head for head in self.heads if head not in heads_of(trace)]
         if missing or not len(words.kept):
             found = f"no head {missing[0][0]}.{missing[0][1]}" if missing else "no words"
@@ -189,9 +189,7 @@ class PairHeads(Rows):
 
 @takes(PairSettings)
 def pair_heads(
-    model: str | os.PathLike[str] | Model,
-    documents: str | os.PathLike[str] | Pairs,
-    settings: PairSettings,
+    model: str | os.PathLike[str] | Model, documents: str | os.PathLike[str] | Pairs, settings: PairSettings
 ) -> PairHeads | PairRows:
     """Find the heads that see pairs of words that somebody has marked, on few documents, and say how well.
 
@@ -210,11 +208,9 @@ def pair_heads(
     opened = model if isinstance(model, Model) else open_model(os.fspath(model))
     marked = read_marked(documents, settings.relations)
     if len(marked) < 2 or (settings.chosen_on or 0) >= len(marked):
-        raise InputError(
-            f"{len(marked)} documents have pairs: none is left to report on",
-            where="documents" if settings.chosen_on is None else "chosen_on",
-            advice="give at least 2 documents; with chosen_on, more than that",
-        )
+        found = f"{len(marked)} documents have pairs: none is left to report on"
+        advice = "give at least 2 documents; with chosen_on, more than that"
+        raise InputError(found, where="documents" if settings.chosen_on is None else "chosen_on", advice=advice)
     with told(settings.progress, "documents") as tell:
         if settings.by == "row":
             return pair_rows(opened, marked, settings.chosen_on, settings.apart, tell)
@@ -226,7 +222,8 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
     alone = work.every()
     count = len(work.marked)
     folds, chosen = folds_of(count, chosen_on)
-    orders = np.stack([_ranking(alone[~held]) for held in [*folds, ~chosen]])
+    ranked = np.stack([alone[~held].mean(0) for held in [*folds, ~chosen]])  # -1 for a broken head
+    orders = np.argsort(-ranked, axis=1, kind="stable")[:, :MOST]
     sums = work.every(orders).reshape(count, *orders.shape)
     offsets = np.stack([work.offsets(at) for at in range(count)])
     held_out = np.full((3, count), np.nan)
@@ -250,11 +247,6 @@ def _reported(work: _Work, chosen_on: int | None) -> PairHeads:
         directed=work.directed,
         apart=work.apart,
     )
-
-
-def _ranking(precisions: Float[np.ndarray, "documents heads"]) -> Int[np.ndarray, " most"]:
-    """The heads with the greatest mean precision, the first of equals first; a broken head's is -1."""
-    return np.argsort(-precisions.mean(0), kind="stable")[:MOST]
 
 
 def _share(

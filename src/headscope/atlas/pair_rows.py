@@ -22,7 +22,7 @@ from headscope.heads.intervals import Moments
 from headscope.results.answers import PairRowsAnswer, RowProbe, filled
 from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.results.row_tables import Rows
-from headscope.results.table import HeadTable, in_columns
+from headscope.results.table import HeadTable, placed
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Shaped
@@ -183,9 +183,8 @@ def table_of_heads(columns: Mapping[Measure, Float[np.ndarray, "3 heads"]], head
     """Each head's numbers with their intervals: value, low and high of each measure."""
     layers = tuple(dict.fromkeys(layer for layer, _ in heads))
     numbers = [tuple(head for at, head in heads if at == layer) for layer in layers]
-    ends = np.cumsum([len(row) for row in numbers])[:-1]
     values = {}
     for measure, parts in columns.items():
-        share, low, high = (in_columns(np.split(part, ends), numbers) for part in parts)
+        share, low, high = (placed(part, numbers) for part in parts)
         values[measure.name] = HeadValues.of(measure, share, low=low, high=high)
     return HeadTable(values, layers=layers, heads=tuple(numbers), source="pair_heads")

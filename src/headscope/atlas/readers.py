@@ -13,7 +13,7 @@ import csv
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from headscope.atlas.documents import Document, Refused, checked, in_record, no_field, not_utf8
 from headscope.checkpoint.json_text import JsonError, parse_object
@@ -39,6 +39,9 @@ PACKED = {
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 """Last bytes of a complete stream of Arrow data."""
 
+CHUNK = 1 << 20
+"""Bytes that are read at a time."""
+
 TABLE_ROWS = 256
 """Rows of a column in memory at once."""
 
@@ -48,11 +51,20 @@ def read_text(path: Path, name: str, *, field: str, max_document: int) -> Read:
     weight = path.stat().st_size
     most = LONGEST_CHARACTER * max_document
     with path.open("rb") as file:
-        data = file.read(most + 1)
+        data = at_most(file, most + 1)
     if len(data) > most:
         yield Refused(name, "too long", f"it has {weight:,} bytes; the limit is {max_document:,} characters", weight)
         return
     yield decoded(name, data, weight, max_document)
+
+
+def at_most(file: BinaryIO, size: int) -> bytes:
+    """So many bytes, or those that there are, for which alone room is made: `read(size)` makes it for all of them."""
+    chunks = []
+    while size > 0 and (chunk := file.read(min(size, CHUNK))):
+        chunks.append(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)
 
 
 def decoded(name: str, data: bytes, weight: float, max_document: int) -> Document | Refused:
@@ -171,8 +183,9 @@ def _columns(
             column = batch.column(batch.schema.names.index(field))
             column.validate(full=True)  # otherwise pyarrow reads out of bounds on a damaged file
             for cell in column:
+                text = cell.as_py()
                 number += 1
-                yield checked(f"{name}#{number}", cell.as_py(), share, max_document)
+                yield checked(f"{name}#{number}", text, share, max_document)
     except arrow_errors() as error:
         yield Refused(f"{name}#{number + 1}", "damaged", f"{first_line(error)}; the rest of the file is left out")
 

@@ -16,14 +16,7 @@ from threadpoolctl import threadpool_limits
 from headscope.atlas.documents import CorpusPart, Document, Refused
 from headscope.atlas.examples import Read, RowReader
 from headscope.atlas.job import Batch, ModelDescription, Task, Workers
-from headscope.atlas.loading import (
-    ModelSource,
-    config_record,
-    load,
-    running_record,
-    token_vectors,
-    tokenizer_record,
-)
+from headscope.atlas.loading import ModelSource, config_record, load, running_record, token_vectors, tokenizer_record
 from headscope.atlas.observe import Observed, Observer
 from headscope.atlas.sample import Cut, by_lot, lot
 from headscope.atlas.store import part_bytes, part_name
@@ -236,11 +229,8 @@ class Replica:
         model = self.loaded.model
         window = next(iter(self.cutter.cut([PROBE])), None)
         if window is None:
-            raise UnsupportedError(
-                f"the tokenizer makes no token of {PROBE!r}",
-                where=source.name,
-                advice="use the tokenizer that was saved with this model",
-            )
+            advice = "use the tokenizer that was saved with this model"
+            raise UnsupportedError(f"the tokenizer makes no token of {PROBE!r}", where=source.name, advice=advice)
         try:
             with evaluating(model), torch.inference_mode(), capture(model, values=False) as captured:
                 model(**self._inputs([window]))
@@ -291,11 +281,9 @@ class Replica:
         """
         sizes = model.anatomy.known()
         if heads != dict.fromkeys(range(sizes.layers), tuple(range(sizes.heads))):
-            raise UnsupportedError(
-                f"{setting} need {sizes.layers} layers of {sizes.heads} heads, and the model has others",
-                where=model.checkpoint.where,
-                advice=f"survey without {setting} (in Python {setting}=0)",
-            )
+            found = f"{setting} need {sizes.layers} layers of {sizes.heads} heads, and the model has others"
+            advice = f"survey without {setting} (in Python {setting}=0)"
+            raise UnsupportedError(found, where=model.checkpoint.where, advice=advice)
 
     def _statistics(self, heads: dict[int, tuple[int, ...]]) -> tuple[tuple[str, ...], dict[str, str]]:
         """The statistics to measure, and the reason for each that is left out."""

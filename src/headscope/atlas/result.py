@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import weakref
 from collections.abc import Iterator, Mapping
@@ -193,10 +194,6 @@ class Survey(Placed, Rows, Arrays, Mapping[str, HeadValues]):
         """A dict for each head: its mean of every statistic over all windows, and its label, if the survey has some."""
         return self.table().rows()
 
-    def arrow(self) -> pyarrow.Table:
-        """The rows as a table of pyarrow; NaN is null."""
-        return self.table().arrow()
-
     def plot(
         self,
         statistic: str,
@@ -257,5 +254,5 @@ def _place(document: str, files: set[str]) -> tuple[str | None, int | None]:
     if whole in files:
         return whole, None
     file, _, row = document.rpartition("#") if files else ("", "", document)
-    number = row.partition(":")[0]
-    return file or None, int(number) - bool(file) if number.isdecimal() else None
+    number = re.match(r"[0-9]{1,18}(?=:|\Z)", row)  # more digits don't fit into the column
+    return file or None, int(number[0]) - bool(file) if number else None

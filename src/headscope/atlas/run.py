@@ -179,11 +179,9 @@ def _check_corpus(corpus: Corpus, chosen: Settings, *, live: bool) -> None:
     """
     from_disk = next((name for name in ("effects", "writes") if getattr(chosen, name)), None)
     if from_disk and live:
-        raise InputError(
-            f"{from_disk} run the model from its checkpoint, and a live model was passed",
-            where=from_disk,
-            advice="save the model and its tokenizer with save_pretrained, and pass the folder's name",
-        )
+        found = f"{from_disk} run the model from its checkpoint, and a live model was passed"
+        advice = "save the model and its tokenizer with save_pretrained, and pass the folder's name"
+        raise InputError(found, where=from_disk, advice=advice)
     if corpus.kind == "conllu":
         for _ in corpus.documents(chosen.field, chosen.max_document, chosen.pieces):
             pass
@@ -226,11 +224,8 @@ def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSo
         model = model.checkpoint.where if held else model.name
     if isinstance(model, (str, os.PathLike)):
         if tokenizer is not None:
-            raise InputError(
-                "a tokenizer is only needed with a live model",
-                where="tokenizer",
-                advice="omit it: a named model's tokenizer is loaded with it",
-            )
+            advice = "omit it: a named model's tokenizer is loaded with it"
+            raise InputError("a tokenizer is only needed with a live model", where="tokenizer", advice=advice)
         return ModelSource(os.fspath(model), revision, **given), ("cpu", "fp32")
     if tokenizer is None or not hasattr(model, "parameters"):
         raise InputError(
@@ -326,11 +321,8 @@ def unfinished(
             yield part
             continue
         if record["texts"] != part.texts:
-            raise InputError(
-                f"the corpus has changed since this survey began: part {part.index} was made from other texts",
-                where=str(folder.part_path(part.index)),
-                advice="name another folder with --out",
-            )
+            found = f"the corpus has changed since this survey began: part {part.index} was made from other texts"
+            raise InputError(found, where=str(folder.part_path(part.index)), advice="name another folder with --out")
         tally.parts += 1
         tally.kept_parts += 1
         tally.weight += part.weight

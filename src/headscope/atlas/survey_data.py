@@ -100,11 +100,9 @@ def read_records(folder: Path, *, parts: bool = True) -> tuple[dict[str, Any], d
         more = f"; {len(problems) - 1} more are damaged: {few(list(problems)[1:], 5)}" if len(problems) > 1 else ""
         raise InputError(f"{name}: {problem}{more}", where=str(folder / name), advice=AGAIN)
     if unknown := [name for name in manifest["statistics"] if name not in CATALOG]:
-        raise InputError(
-            f"the survey has {brief(unknown[0])}, a statistic that this version of headscope doesn't know",
-            where=str(folder),
-            advice="read it with the version that wrote it: the manifest names it",
-        )
+        found = f"the survey has {brief(unknown[0])}, a statistic that this version of headscope doesn't know"
+        advice = "read it with the version that wrote it: the manifest names it"
+        raise InputError(found, where=str(folder), advice=advice)
     return manifest, parse_object(files.read("aggregates.json"), unique=False)
 
 
@@ -202,10 +200,9 @@ def parse_manifest(path: Path) -> dict[str, Any]:
         if any(path.parent.glob("parts/part-*.parquet")):
             advice = AGAIN
         raise ManifestError("there is no manifest.json", path.parent, advice) from error
-    except OSError as error:
-        raise InputError(
-            f"the manifest can't be read: {error.strerror or error}", where=str(path), advice="check the folder"
-        ) from error
+    except (OSError, ValueError) as error:  # a NUL in the folder's name
+        found = f"the manifest can't be read: {getattr(error, 'strerror', None) or error}"
+        raise InputError(found, where=str(path), advice="check the folder") from error
     problem = fault(data)
     try:
         manifest = parse_object(data, unique=False)

@@ -118,8 +118,7 @@ class SurveySettings(Declared):
         bool, Setting("Also label every head: its behaviour among words, with how sure it is.", option="--labels")
     ] = False
     examples: Annotated[
-        int,
-        Setting("Also keep each head's N most telling pairs of words.", metavar="N", least=0, option="--examples"),
+        int, Setting("Also keep each head's N most telling pairs of words.", metavar="N", least=0, option="--examples")
     ] = 0
     effects: Annotated[
         int,
@@ -156,8 +155,7 @@ class SurveySettings(Declared):
     ] = 0
     report: Annotated[bool, Setting("Write the site at the end: the folder site/.")] = True
     device: Annotated[
-        str | None,
-        Setting("Device: cpu, cuda, cuda:1, mps. A live model stays on its own.", metavar="NAME"),
+        str | None, Setting("Device: cpu, cuda, cuda:1, mps. A live model stays on its own.", metavar="NAME")
     ] = None
     dtype: Annotated[
         str | None,
@@ -168,7 +166,7 @@ class SurveySettings(Declared):
         int | None, Setting("Characters per part; each part is saved when it is finished.", metavar="N", least=1)
     ] = None
     max_document: Annotated[
-        int | None, Setting("Refuse documents with more than N characters.", metavar="N", least=1)
+        int | None, Setting("Refuse documents with more than N characters.", metavar="N", least=1, most=1 << 40)
     ] = None
     pieces: Annotated[
         int,
@@ -202,8 +200,7 @@ class SurveySettings(Declared):
         Setting("Replicas on Ray. By default one per GPU, or per `threads` CPUs.", metavar="N", least=1, most=4096),
     ] = None
     progress: Annotated[
-        Callable[[Any], None] | None,
-        "Called after each part, with a Tally; by default a bar in notebooks.",
+        Callable[[Any], None] | None, "Called after each part, with a Tally; by default a bar in notebooks."
     ] = None
 
     def __post_init__(self) -> None:
@@ -216,17 +213,11 @@ class SurveySettings(Declared):
 
         super().__post_init__()
         if self.field != spelled(self.field):
-            raise InputError(
-                f"the name {spelled(self.field)!r} is not valid UTF-8",
-                where="field",
-                advice="use the name of a field or column",
-            )
+            advice = "use the name of a field or column"
+            raise InputError(f"the name {spelled(self.field)!r} is not valid UTF-8", where="field", advice=advice)
         if not self.effects and (self.effects_output is not None or self.effects_method != METHODS[0]):
-            raise InputError(
-                "effects_output and effects_method say how effects are measured, and none are requested",
-                where="effects",
-                advice="add --effects N (in Python effects=N), for N windows",
-            )
+            found = "effects_output and effects_method say how effects are measured, and none are requested"
+            raise InputError(found, where="effects", advice="add --effects N (in Python effects=N), for N windows")
 
     def resolved(self, device: str = "cpu", dtype: str = "fp32") -> Settings:
         """Return what the numbers depend on.

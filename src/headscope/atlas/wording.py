@@ -92,7 +92,8 @@ def effects_sentences(effects: pyarrow.Table, removal: pyarrow.Table) -> list[st
     output, unit = first["output"], first["unit"]
     moved = f"is {rounded(first['change'])}{_bounds(first)}"
     if unit != "1 - cosine":
-        moved = f"{_changes(first['change'], unit)}{_bounds(first)}, from {first['base']:.3f}"
+        way, amount = "rises" if first["change"] > 0 else "falls", rounded(abs(first["change"]))
+        moved = f"{way} by {amount} {_plain_unit(unit)}{_bounds(first)}, from {first['base']:.3f}"
     sentences = [f"head {first['layer']}.{first['head']} is felt most: without it the {output} {moved}"]
     for part in (4, 2):
         step = len(rows) // part
@@ -121,10 +122,6 @@ def writes_sentences(writes: pyarrow.Table) -> list[str]:
         for row in sure[:NAMED]
     ]
     return named if len(sure) <= NAMED else [*named, f"{len(sure)} of {len(rows)} heads write such tokens"]
-
-
-def _changes(change: float, unit: str) -> str:
-    return f"{'rises' if change > 0 else 'falls'} by {rounded(abs(change))} {_plain_unit(unit)}"
 
 
 def _plain_unit(unit: str) -> str:

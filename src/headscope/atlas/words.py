@@ -225,11 +225,9 @@ def cut_trees(
             texts = [[space + word for word in sentence.words] for _, _, sentence in trees]
             encoded = cutter.tokenizer(texts, is_split_into_words=True, verbose=False)
     except CheckpointError as error:
-        raise UnsupportedError(
-            f"{type(cutter.tokenizer).__name__} doesn't accept text that is split into words: {error.found}",
-            where="tokenizer",
-            advice="pass a live model and its tokenizer, loaded with add_prefix_space=True",
-        ) from error
+        found = f"{type(cutter.tokenizer).__name__} doesn't accept text that is split into words: {error.found}"
+        advice = "pass a live model and its tokenizer, loaded with add_prefix_space=True"
+        raise UnsupportedError(found, where="tokenizer", advice=advice) from error
     windows, refused = [], []
     for (document, number, sentence), words, encoding in zip(trees, texts, encoded.encodings, strict=True):
         place = f"the sentence at line {sentence.line}"

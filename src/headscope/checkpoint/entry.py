@@ -179,6 +179,9 @@ def _bounds(part: slice, axis: int, axis_name: str, shape: tuple[int, ...], wher
             advice=f"leave {axis_name} out",
         )
     length = shape[axis]
+    if not isinstance(part, slice):
+        advice = f"pass a slice within 0:{length}"
+        raise InputError(f"{axis_name} is {part!r:.40}, expected a slice", where=where, advice=advice)
     start, stop, _ = slice(part.start, part.stop).indices(length)
     inside = all(bound is None or -length <= bound <= length for bound in (part.start, part.stop))
     if part.step not in (None, 1) or not inside or start > stop:

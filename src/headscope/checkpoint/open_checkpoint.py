@@ -234,9 +234,9 @@ class Checkpoint:
         if entry is None:
             from difflib import get_close_matches
 
-            close = get_close_matches(name, self._tensors, 1)
+            close = get_close_matches(str(name), self._tensors, 1)
             raise InputError(
-                f"there is no tensor {shown(name)}",
+                f"there is no tensor {shown(str(name))}",
                 where=self.where,
                 advice=f"did you mean {close[0]}?" if close else "`headscope shapes` lists them all",
             )

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +19,8 @@ from headscope.files import parquet_bytes, write_atomically
 from headscope.heads.weight_changes import MEASURES
 from headscope.results.arrays import Named
 from headscope.results.head_values import Head, HeadValues
-from headscope.results.row_tables import Rows, arrow_of, rows_of
+from headscope.results.row_tables import Rows, rows_of
 from headscope.results.table import HeadTable
-
-if TYPE_CHECKING:
-    import pyarrow
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,14 +149,6 @@ class Comparison(Rows):
         effect_a_high, the same for b, effect_change, effect_low, effect_high.
         """
         return rows_of(self._cells())
-
-    def arrow(self) -> pyarrow.Table:
-        """`rows` as a table of pyarrow; missing numbers are null.
-
-        Raises:
-            MissingExtraError: pyarrow is not installed.
-        """
-        return arrow_of(self._cells())
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write `rows` as a Parquet file.

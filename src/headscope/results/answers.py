@@ -7,7 +7,8 @@ meaning or goes. A field with a default may be missing. The server of `headscope
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
 from types import UnionType
 from typing import Annotated as Of
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -672,13 +673,19 @@ def filled(row: type, source: object = None, **given: Any) -> dict[str, Any]:
     Records within it are filled likewise. A field with a default is left out where there is nothing to say.
     """
     record = {}
-    for of, hint in zip(fields(row), get_type_hints(row).values(), strict=True):
+    for of, hint in _hinted(row):
         name = of.name.rstrip("_")
         value = given[name] if name in given else getattr(source, name)
         value = value() if callable(value) else value
         if of.default is MISSING or value not in (None, ()):
             record[name] = _filled(hint, value)
     return record
+
+
+@cache
+def _hinted(row: type) -> tuple[tuple[Field[Any], Any], ...]:
+    """The fields of an answer with their types, which take longer to resolve than a record to fill."""
+    return tuple(zip(fields(row), get_type_hints(row).values(), strict=True))
 
 
 def _filled(hint: Any, value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from headscope.late import late
-from headscope.results.head_values import Head, HeadValues, Measure, signed
+from headscope.results.head_values import Head, HeadValues, Measure
 from headscope.results.row_tables import Rows
 from headscope.results.tokens import TokenAxis
 
@@ -166,11 +166,8 @@ class Effects(HeadValues):
             yield self.target.aside, self.aside
 
     def __repr__(self) -> str:
-        ((layer, head),) = self.strongest(1)
-        return (
-            f"effects of {self.size} heads ({self.method}) on {self.target}, {self.base:.4f} as it is; most: "
-            f"layer {layer}, head {head}, {signed(self[layer, head])}"
-        )
+        heads = f"effects of {self.size} heads ({self.method})"
+        return f"{heads} on {self.target}, {self.base:.4f} as it is; most: {self._most()}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

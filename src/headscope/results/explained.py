@@ -329,11 +329,8 @@ class Prediction(Rows):
             InputError: the model predicts a class for each token; `rows()` has them.
         """
         if self.task != "sequence":
-            raise InputError(
-                "the model predicts a class for each token, not one for the text",
-                where="label",
-                advice="prediction.rows() has each token with its label",
-            )
+            found = "the model predicts a class for each token, not one for the text"
+            raise InputError(found, where="label", advice="prediction.rows() has each token with its label")
         return str(self.rows(1)[0]["label"])
 
     @property
@@ -353,8 +350,12 @@ class Prediction(Rows):
         Keys: label, logit, probability (not for a regression), and for tokens position and token.
 
         Args:
-            top: most classes of a text.
+            top: most classes of a text; None for all.
+
+        Raises:
+            InputError: `top` is not a whole number from 0 on.
         """
+        top = None if top is None else whole(top, "top", 0)
         if self.task == "token":
             best = self.logits.argmax(axis=-1)
             return [

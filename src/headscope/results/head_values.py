@@ -125,21 +125,18 @@ class HeadValues(Rows, Named):
     @property
     def a(self) -> HeadValues:
         """The side of a difference that is subtracted."""
-        return self._side(0)
+        return self._both()[0]
 
     @property
     def b(self) -> HeadValues:
         """The side of a difference that it is subtracted from."""
-        return self._side(1)
+        return self._both()[1]
 
-    def _side(self, at: int) -> HeadValues:
-        if not self.sides:
-            raise InputError(
-                f"these numbers ({self.name}) are no difference, so they have no sides",
-                where="a or b",
-                advice="subtract others from them: after.minus(before)",
-            )
-        return self.sides[at]
+    def _both(self) -> tuple[HeadValues, ...]:
+        if self.sides:
+            return self.sides
+        found = f"these numbers ({self.name}) are no difference, so they have no sides"
+        raise InputError(found, where="a or b", advice="subtract others from them: after.minus(before)")
 
     def minus(self, a: HeadValues) -> HeadValues:
         """The change from `a`: the difference, with both sides.
@@ -200,6 +197,15 @@ class HeadValues(Rows, Named):
         first = order[counted.ravel()[order]][: whole(count, "count", 0)]
         return [(row, column) for row, column in np.stack(np.unravel_index(first, size.shape), axis=-1).tolist()]
 
+    def _most(self) -> str:
+        """The greatest absolute value with its head, by the numbers in the model, and its interval, in words."""
+        if not (best := self.strongest(1)):
+            return "nothing to measure"
+        layer, head = (of[at] for of, at in zip(self.numbers or map(range, self.shape), best[0], strict=True))
+        low, high = (np.nan if bound is None else bound[best[0]] for bound in (self.low, self.high))
+        sure = "" if np.isnan(low) else f" (95 % interval {signed(low)} to {signed(high)})"
+        return f"layer {layer}, head {head}, {signed(self[best[0]])}{sure}"
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a dict for each head: its layer and head, by their numbers in the model, and `columns`.
 
@@ -249,15 +255,9 @@ class HeadValues(Rows, Named):
 
     def __repr__(self) -> str:
         if self.each:
-            row, column = self.strongest(1)[0]
-            low, high = (float("nan") if bound is None else bound[row, column] for bound in (self.low, self.high))
             what = "effects" if self.name == "effect" else f"changes of {self.name}"
             texts = f"{len(self.each)} {self.over if len(self.each) > 1 else self.over.removesuffix('s')}"
-            sure = "" if np.isnan(low) else f" (95 % interval {signed(low)} to {signed(high)})"
-            return (
-                f"{what} of {self.size} heads on {texts}; most: layer {row}, head {column}, "
-                f"{signed(self[row, column])}{sure}"
-            )
+            return f"{what} of {self.size} heads on {texts}; most: {self._most()}"
         if not self.sides:
             return super().__repr__()
         seen = self.array[np.isfinite(self.array)]
@@ -303,6 +303,15 @@ class HeadDistances(Named):
         numbers = hierarchy.fcluster(hierarchy.linkage(flat, "average"), count, "maxclust")
         groups = [[self.heads[at] for at in np.flatnonzero(numbers == number)] for number in np.unique(numbers)]
         return sorted(groups, key=lambda group: (-len(group), group))
+
+    def to_xarray(self) -> Any:
+        """Return the array as a DataArray of xarray, with the heads' names (`3.1`) along `head_a` and `head_b`.
+
+        Raises:
+            MissingExtraError: xarray is not installed.
+        """
+        axes = ("head_a", "head_b")  # it takes no name twice
+        return Named(self.name, axes, self.array, self.labels).to_xarray().assign_coords(head_a=list(self.labels or ()))
 
     def to_pandas(self) -> Any:
         """Return a frame of pandas, with the heads' names (`3.1`) on both sides.

@@ -47,11 +47,7 @@ class LazyMap(Exchanged):
     """
 
     def __init__(
-        self,
-        kind: str,
-        shape: tuple[int, ...],
-        tile: Callable[..., Shaped[np.ndarray, "..."]],
-        dtype: Any = np.float32,
+        self, kind: str, shape: tuple[int, ...], tile: Callable[..., Shaped[np.ndarray, "..."]], dtype: Any = np.float32
     ) -> None:
         self.kind = kind
         self.shape = shape
@@ -109,11 +105,9 @@ class LazyMap(Exchanged):
         parts = index if isinstance(index, tuple) else (index,)
         taken = sum(_axes_of(part) for part in parts if part is not Ellipsis)
         if taken > self.ndim or sum(part is Ellipsis for part in parts) > 1:
-            raise CellError(
-                f"too many indices: the {self.kind} have {self.ndim} axes, got {taken} indices",
-                where=f"{self.kind}[{index!r:.60}]",
-                advice=f"index as [{', '.join(AXES[-self.ndim :])}]",
-            )
+            found = f"too many indices: the {self.kind} have {self.ndim} axes, got {taken} indices"
+            advice = f"index as [{', '.join(AXES[-self.ndim :])}]"
+            raise CellError(found, where=f"{self.kind}[{index!r:.60}]", advice=advice)
         rest = (slice(None),) * (self.ndim - taken)
         at = next((i for i, part in enumerate(parts) if part is Ellipsis), len(parts))
         return (*parts[:at], *rest, *parts[at + 1 :])
@@ -124,11 +118,9 @@ class LazyMap(Exchanged):
             positions = np.arange(size)[part if isinstance(part, slice) or np.size(part) else slice(0)]
         except IndexError:
             noun = AXES[axis - self.ndim] if self.ndim <= len(AXES) else f"entry of axis {axis}"
-            raise CellError(
-                f"there is no {noun} {part!r:.60}: the axis has length {size}",
-                where=f"{self.kind}, axis {axis}",
-                advice=f"positions count from 0, so the last one is {size - 1}",
-            ) from None
+            found = f"there is no {noun} {part!r:.60}: the axis has length {size}"
+            advice = f"positions count from 0, so the last one is {size - 1}"
+            raise CellError(found, where=f"{self.kind}, axis {axis}", advice=advice) from None
         return np.atleast_1d(positions)
 
     def _cells(self, parts: tuple[Any, ...]) -> Any:
@@ -139,11 +131,9 @@ class LazyMap(Exchanged):
             try:
                 coordinates.append(np.asarray(np.broadcast_to(line, self.shape)[parts]))
             except IndexError as error:
-                raise CellError(
-                    f"there is no such cell: {error}",
-                    where=f"{self.kind} of shape {self.shape}",
-                    advice="positions count from 0 along each axis",
-                ) from None
+                found = f"there is no such cell: {error}"
+                advice = "positions count from 0 along each axis"
+                raise CellError(found, where=f"{self.kind} of shape {self.shape}", advice=advice) from None
         shape = coordinates[0].shape
         *rows, columns = (axis_coordinates.ravel() for axis_coordinates in coordinates)
         cells = np.empty(len(columns), self.dtype)
@@ -165,11 +155,9 @@ class LazyMap(Exchanged):
             InputError: they would take more than MOST_BYTES.
         """
         if (size := self.size * self.dtype.itemsize) > MOST_BYTES:
-            raise InputError(
-                f"the whole map would take {size / 1e9:.1f} GB as an array",
-                where=repr(self),
-                advice="index what you need (map[3]), go through map.blocks(), or compute it all the same: map[...]",
-            )
+            found = f"the whole map would take {size / 1e9:.1f} GB as an array"
+            advice = "index what you need (map[3]), go through map.blocks(), or compute it all the same: map[...]"
+            raise InputError(found, where=repr(self), advice=advice)
         return self[...]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -203,11 +191,9 @@ class LazyMap(Exchanged):
         return self
 
     def __reduce__(self) -> Any:
-        raise InputError(
-            f"a lazy map of {self.kind} can't be pickled: it is a function that computes cells from Q and K",
-            where="pickle",
-            advice="pickle its trace, which is smaller, or its cells: np.asarray(map)",
-        )
+        found = f"a lazy map of {self.kind} can't be pickled: it is a function that computes cells from Q and K"
+        advice = "pickle its trace, which is smaller, or its cells: np.asarray(map)"
+        raise InputError(found, where="pickle", advice=advice)
 
     def __repr__(self) -> str:
         plurals = {"query": "queries"}

@@ -192,11 +192,9 @@ class Match(Rows):
             UnsupportedError: a cross-encoder, whose score is no sum over pairs.
         """
         if self.pairs is None:
-            raise UnsupportedError(
-                "a cross-encoder's score is no sum over pairs of words",
-                where="cells",
-                advice="read result[i].query.parts() and result[i].document.parts(), which add up to the logit",
-            )
+            found = "a cross-encoder's score is no sum over pairs of words"
+            advice = "read result[i].query.parts() and result[i].document.parts(), which add up to the logit"
+            raise UnsupportedError(found, where="cells", advice=advice)
         return self.pairs()
 
     @property
@@ -245,12 +243,7 @@ class Match(Rows):
 
     @late("headscope.screens.match_sheet:plot_match")
     def plot(
-        self,
-        *,
-        by: str | None = None,
-        ax: Any = None,
-        width: float = 3.35,
-        save: str | os.PathLike[str] | None = None,
+        self, *, by: str | None = None, ax: Any = None, width: float = 3.35, save: str | os.PathLike[str] | None = None
     ) -> Any:
         """Draw both texts with ink and the strongest links between them.
 
@@ -354,11 +347,8 @@ class Matches(Rows):
             UnsupportedError: another kind of model, which reads each text alone; no mask token.
         """
         if self.between is None:
-            raise UnsupportedError(
-                "no head looks from the query at a document: the model reads each text alone",
-                where=self.model,
-                advice="read result[i].links(), or pass a cross-encoder",
-            )
+            found = "no head looks from the query at a document: the model reads each text alone"
+            raise UnsupportedError(found, where=self.model, advice="read result[i].links(), or pass a cross-encoder")
         return self.between(self.matches)
 
     def above(self, first: int, second: int) -> Above:

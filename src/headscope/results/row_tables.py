@@ -24,15 +24,22 @@ class Rows:
     def _repr_html_(self) -> str | None:
         """The record as a notebook shows it."""
 
+    def _cells(self) -> Mapping[str, Sequence[Any]]:
+        """The columns of the rows."""
+        rows = self.rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names}
+
     def arrow(self) -> pyarrow.Table:
         """Return the rows as a table of pyarrow; NaN is null.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
         """
-        rows = self.rows()
-        names = dict.fromkeys(name for row in rows for name in row)
-        return arrow_of({name: [row.get(name) for row in rows] for name in names})
+        require("pyarrow", "survey", where="arrow")
+        import pyarrow
+
+        return pyarrow.table({name: pyarrow.array(of, from_pandas=True) for name, of in self._cells().items()})
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for whatever takes Arrow's tables: `pyarrow.table(rows)`, `polars.from_arrow(rows)`, DuckDB."""
@@ -66,15 +73,3 @@ def plain(value: Any) -> Any:
 def rows_of(cells: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Columns as rows."""
     return [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
-
-
-def arrow_of(cells: Mapping[str, Sequence[Any]]) -> pyarrow.Table:
-    """Columns as a table of pyarrow; NaN is null.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
-    require("pyarrow", "survey", where="arrow")
-    import pyarrow
-
-    return pyarrow.table({name: pyarrow.array(column, from_pandas=True) for name, column in cells.items()})

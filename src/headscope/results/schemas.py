@@ -121,10 +121,7 @@ class LabelRow(OfHead):
     looks_share: Of[float | None, "the share of these pairs that have it."]
     looks_chance: Of[float | None, "the share that has it of all pairs that the label could explain."]
     note: Of[str, "reservations, in English."]
-    reason: Of[
-        list[str],
-        "of each: too few `documents`, `words` or `pairs`, or no `prediction`.",
-    ]
+    reason: Of[list[str], "of each: too few `documents`, `words` or `pairs`, or no `prediction`."]
     reason_count: Of[list[Int32], "of each, how many are needed; or 0."]
     special: Of[float | None, "mean weight of words on special tokens."]
     first: Of[float | None, "mean weight of words on the first token."]

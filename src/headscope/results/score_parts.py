@@ -84,11 +84,8 @@ def parts_of(
         raise InputError(f"a text has no {by!r:.40}", where="by", advice=f"use one of {', '.join(UNITS_OF_TEXT)}")
     places = sources(axis, text, pair)
     if by == "sentence" and any(source is None for source in places):
-        raise InputError(
-            "the sentences of a text that isn't known can't be told apart",
-            where="by",
-            advice="pass a text instead of ids, or use by='word'",
-        )
+        advice = "pass a text instead of ids, or use by='word'"
+        raise InputError("the sentences of a text that isn't known can't be told apart", where="by", advice=advice)
     keys: Sequence[object] = range(len(axis))
     if by != "token":
         keys = whole_words(axis, text, pair)[0] if by == "word" else _sentences(axis, places)

@@ -14,10 +14,9 @@ from headscope.errors import InputError, require
 from headscope.late import late
 from headscope.results.arrays import Arrays
 from headscope.results.head_values import HEADS, Head, HeadValues
-from headscope.results.row_tables import Rows, arrow_of, plain, rows_of
+from headscope.results.row_tables import Rows, plain, rows_of
 
 if TYPE_CHECKING:
-    import pyarrow
     from jaxtyping import Float
 
 SINGULAR = {"queries": "query"}
@@ -98,7 +97,7 @@ class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
             InputError: there is no such head.
         """
         positions = self.positions()
-        if not isinstance(head, tuple) or head not in positions:
+        if not isinstance(head, tuple) or head not in list(positions):
             raise InputError(f"there is no head {head!r:.40}", where=self.source, advice="pass (layer, head)")
         index = dict(zip(HEADS, positions[head], strict=True))
         return {
@@ -121,20 +120,12 @@ class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
         cells = self.cells()
         rows = rows_of(cells)
         if by is not None:
-            if by not in cells or by in self.facts:
-                numbers = ", ".join(name for name in cells if name not in self.facts)
+            told = [name for name in cells if name in self.facts or any(isinstance(cell, str) for cell in cells[name])]
+            if by not in (numbers := [name for name in cells if name not in told]):
                 found = f"the table has no column of numbers {by!r}"
-                raise MissingMeasureError(found, where=self.source, advice=f"use one of {numbers}")
+                raise MissingMeasureError(found, where=self.source, advice=f"use one of {', '.join(numbers)}")
             rows.sort(key=lambda row: -abs(row[by]) if row[by] == row[by] else math.inf)
         return rows
-
-    def arrow(self) -> pyarrow.Table:
-        """Return the rows as a table of pyarrow; NaN is null.
-
-        Raises:
-            MissingExtraError: pyarrow is not installed.
-        """
-        return arrow_of(self.cells())
 
     def to_xarray(self) -> Any:
         """Return the table as a Dataset of xarray: a variable for each column, with the numbers of layers and heads.
@@ -224,6 +215,9 @@ class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
             cells |= {name: array[index].ravel().tolist() for name, array in values.columns()}
         return cells | {name: [of.get(head) for _, head in places] for name, of in self.facts.items()}
 
+    def _cells(self) -> dict[str, list[Any]]:
+        return self.cells()
+
     def __repr__(self) -> str:
         lines = [f"{self.source} of {len(self.layers)} layers, mean and range over heads"]
         lines += [values.spread() for values in self.values()]
@@ -256,6 +250,12 @@ def in_columns(
     for at, (row, numbers) in enumerate(zip(rows, heads, strict=True)):
         table[at, np.searchsorted(columns, numbers)] = row
     return table
+
+
+def placed(values: Sequence[float | None] | np.ndarray, heads: Sequence[Sequence[int]]) -> np.ndarray:
+    """(layers, heads) from a value for each head, layer by layer, as `in_columns` has it; None is NaN."""
+    ends = np.cumsum([len(numbers) for numbers in heads])[:-1]
+    return in_columns(np.split(np.asarray(values, dtype=np.float64), ends), heads)
 
 
 class MissingMeasureError(InputError, KeyError):

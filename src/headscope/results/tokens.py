@@ -54,11 +54,8 @@ class TokenAxis:
     def __post_init__(self) -> None:
         sizes = {name: len(column) for name, column in self.columns().items()}
         if len(set(sizes.values())) > 1:
-            raise TraceError(
-                f"the fields of a token axis differ in length: {sizes}",
-                where="token axis",
-                advice="pass an id, a segment, a special flag, a word and a span for every token",
-            )
+            advice = "pass an id, a segment, a special flag, a word and a span for every token"
+            raise TraceError(f"the fields of a token axis differ in length: {sizes}", where="token axis", advice=advice)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -58,11 +58,7 @@ def shapes_sheet(model: Model, *, every: bool = False) -> Sheet:
         drawings += [blank, title(_on_top(anatomy), aside), table(top), blank, title(_with_top(anatomy))]
     return Sheet(
         record=answer(
-            "shapes",
-            model,
-            model=model.name,
-            total=model.parameters.total,
-            total_with_extra=model.all_parameters.total,
+            "shapes", model, model=model.name, total=model.parameters.total, total_with_extra=model.all_parameters.total
         ),
         table=lambda: Table(
             (*PARAMETER_COLUMNS, PART), (*((*row, "base") for row in base), *((*row, "extra") for row in extra))

@@ -75,21 +75,16 @@ def attend_sheet(
         InputError: no such layer, head or token, or options that exclude each other.
     """
     if threshold is not None and not 0 < threshold <= 1:
-        raise InputError(
-            f"a threshold of {threshold:g} is not between 0 and 1",
-            where="threshold",
-            advice="use a number above 0, at most 1: 0.7 shows the fewest keys that hold 70 % of each query's mass",
-        )
+        advice = "use a number above 0, at most 1: 0.7 shows the fewest keys that hold 70 % of each query's mass"
+        raise InputError(f"a threshold of {threshold:g} is not between 0 and 1", where="threshold", advice=advice)
     if head is None and query is not None and threshold is None:
         return _heads_of(trace, query, TOP if top is None else top, trace.numbers if layer is None else (layer,))
     if layer is None or head is None:
         needing_head = [name for name, value in (("--top", top), ("threshold", threshold)) if value is not None]
         if needing_head:
-            raise InputError(
-                f"{needing_head[0]} requires a head, and {'none' if layer is None else 'a layer'} is selected",
-                where=needing_head[0],
-                advice="select the head by layer.head, both counted from 0: --heads 3.1",
-            )
+            found = f"{needing_head[0]} requires a head, and {'none' if layer is None else 'a layer'} is selected"
+            advice = "select the head by layer.head, both counted from 0: --heads 3.1"
+            raise InputError(found, where=needing_head[0], advice=advice)
         from headscope.screens.overview_sheets import layer_sheet, overview_sheet
 
         return with_findings(overview_sheet(trace) if layer is None else layer_sheet(trace, layer), trace, layer)
@@ -165,22 +160,14 @@ def _head_title(trace: Trace, chosen: tuple[int, int]) -> Drawing:
 
 
 def _one_head(
-    trace: Trace,
-    chosen: tuple[int, int],
-    top: int | None,
-    threshold: float | None,
-    start: int,
-    scale: Scale,
+    trace: Trace, chosen: tuple[int, int], top: int | None, threshold: float | None, start: int, scale: Scale
 ) -> Sheet:
     tokens = shown_tokens(trace)
     weights = np.asarray(trace[chosen].weights)
     listed = top is not None or threshold is not None
-    if not 0 <= start < len(trace):
-        raise InputError(
-            f"there is no token {start}: the text has {len(trace)} tokens",
-            where="start",
-            advice=f"tokens are numbered 0 to {len(trace) - 1}",
-        )
+    if not 0 <= start < len(trace.keys):
+        found = f"there is no token {start}: the text has {len(trace.keys)} tokens"
+        raise InputError(found, where="start", advice=f"tokens are numbered 0 to {len(trace.keys) - 1}")
     keys = [strongest(row, top, threshold) for row in weights] if listed else [range(len(trace.keys))] * len(weights)
 
     def record() -> dict[str, Any]:
@@ -190,8 +177,7 @@ def _one_head(
     def rows() -> Table:
         pairs = ((query, key) for query, row in enumerate(keys) for key in row)
         return Table(
-            WEIGHT_COLUMNS,
-            tuple(_weight_row(trace, chosen, query, key, weights[query, key]) for query, key in pairs),
+            WEIGHT_COLUMNS, tuple(_weight_row(trace, chosen, query, key, weights[query, key]) for query, key in pairs)
         )
 
     heading = _head_title(trace, chosen)
@@ -226,7 +212,7 @@ def _heads_of(trace: Trace, query: str, top: int, layers: Sequence[int]) -> Shee
     for layer in layers:
         for head in trace.head_numbers(layer):
             row = np.where(others, np.nan_to_num(trace[layer, head].weights[place], nan=-1.0), -1.0)
-            if others.any():
+            if row.max() >= 0:  # not of a broken head
                 found.append((layer, head, int(row.argmax()), float(row.max())))
     found.sort(key=lambda entry: -entry[3])
     shown = [(layer, head, place, trace.tokens[place], key, trace.keys.tokens[key], short(weight))

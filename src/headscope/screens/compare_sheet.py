@@ -12,7 +12,7 @@ from headscope.heads.comparison import changed_first
 from headscope.heads.weight_changes import MEASURES
 from headscope.results.answers import CompareAnswer, filled
 from headscope.screens.inked import heat_map
-from headscope.screens.tables import PLACE, Column, Table
+from headscope.screens.tables import PLACE, Column, Table, shown
 from headscope.screens.terminal import Drawing, Sheet, blank, notes, prose, table, title
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _heads(result: Comparison, top: int | None = None) -> Table:
         rows = [named[place] for place in result.strongest(top)]
     keys = list(rows[0])[2:]
     columns = (*PLACE, *(Column(key, align="right", form=_form(key)) for key in keys))
-    return Table(columns, tuple((row["layer"], row["head"], *(_seen(row[key]) for key in keys)) for row in rows))
+    return Table(columns, tuple((row["layer"], row["head"], *(shown(row[key]) for key in keys)) for row in rows))
 
 
 def _layers(result: Comparison) -> Table:
@@ -151,10 +151,6 @@ def _legend(result: Comparison) -> list[str]:
     lines = ["relative changes are |b - a| / |a| in the Frobenius norm; QK is W_Q W_K^T, OV is W_V W_O"]
     outside = [f"{name} {value:.2%}" for name, value in result.outside.items()]
     return [*lines, f"outside the layers: {', '.join(outside)}"] if outside else lines
-
-
-def _seen(value: Any) -> Any:
-    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _form(key: str) -> str:

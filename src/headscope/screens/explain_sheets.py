@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 TOP = 10
 MOST_KAPPA = 1e3
 """Above this, rounding in fp32 reaches the digits of the number."""
-EFFECT_COLUMNS = (
-    *PLACE,
-    Column("change", align="right", form="+.4f"),
-)
+EFFECT_COLUMNS = (*PLACE, Column("change", align="right", form="+.4f"))
 TOKEN_COLUMNS = (
     Column("position", align="right"),
     Column("token", kind="code"),

@@ -275,11 +275,8 @@ def drawing(ax: Axes | None, size: tuple[float, float], save: str | os.PathLike[
 def _pyplot_for(save: str | os.PathLike[str] | None) -> Any:
     """matplotlib.pyplot, once it is known that the figure can be written."""
     if save is not None and Path(save).suffix.lower() not in KINDS:
-        raise InputError(
-            f"a figure can't be written as {Path(save).suffix or 'a file without an ending'}",
-            where=str(save),
-            advice=f"name a file that ends in {', '.join(KINDS)}",
-        )
+        found = f"a figure can't be written as {Path(save).suffix or 'a file without an ending'}"
+        raise InputError(found, where=str(save), advice=f"name a file that ends in {', '.join(KINDS)}")
     require("matplotlib", "plot", where="plot")
     from matplotlib import pyplot
 

@@ -8,7 +8,6 @@ import html
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from headscope.results.explained import LEAST_SHARE, Followed
 from headscope.results.head_values import HEADS, HeadValues
 from headscope.results.row_tables import Rows
 from headscope.screens.labels import printable, printable_lines
-from headscope.screens.tables import Column, Table
+from headscope.screens.tables import Column, Table, shown
 from headscope.screens.terminal import Drawing, Paper, lines_of
 
 WIDTH = 100
@@ -102,10 +101,10 @@ def _listed(record: Rows) -> Table:
         )
         for key, value in (rows[0] if rows else {}).items()
     )
-    shown = tuple(tuple(_value(row.get(column.key)) for column in columns) for row in rows[:MOST_ROWS])
+    cells = tuple(tuple(shown(row.get(column.key)) for column in columns) for row in rows[:MOST_ROWS])
     more = (f"{len(rows) - MOST_ROWS:,} more rows: to_pandas() has them all",) if len(rows) > MOST_ROWS else ()
     first, *rest = repr(record).split("\n")
-    return Table(columns, shown, title=first if not rest else "", notes=more)
+    return Table(columns, cells, title=first if not rest else "", notes=more)
 
 
 def _spreads(record: Mapping[str, HeadValues]) -> Table:
@@ -133,13 +132,6 @@ def _grid(values: HeadValues) -> Table:
         for layer, row in zip(layers, values.array.tolist(), strict=True)
     )
     return Table((Column("layer", "layer \\ head", align="right"), *heads), rows, title=repr(values))
-
-
-def _value(value: Any) -> Any:
-    """A value that a column can show: a list is joined, no number is an empty cell."""
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def html_of(table: Table) -> str:

@@ -131,10 +131,7 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
     for side in SIDES:
         unit = match.unit(side) if by == "word" and side == "document" else by
         parts = [masked.get((part.side, part.tokens), part) for part in match.parts(side, unit)]
-        drawings += [
-            part_bars(parts, rows, noun=f"{side} {unit}", unit=match.scoring.measure, ranks=ranks),
-            blank,
-        ]
+        drawings += [part_bars(parts, rows, noun=f"{side} {unit}", unit=match.scoring.measure, ranks=ranks), blank]
     if match.found:
         drawings += [table(_found(match, rows)), blank]
     if match.dimensions:
@@ -159,8 +156,7 @@ def _found(match: Match, rows: int) -> Table:
 def _dimensions(match: Match, rows: int) -> Table:
     query, document = match.query.axis.tokens, match.document.axis.tokens
     return Table(
-        WORDS,
-        tuple((one.word, one.share, query[one.query], document[one.document]) for one in match.dimensions[:rows]),
+        WORDS, tuple((one.word, one.share, query[one.query], document[one.document]) for one in match.dimensions[:rows])
     )
 
 

@@ -225,7 +225,7 @@ def _left_out(window: Window, queries: int, keys: int) -> Drawing:
             f"{keys} tokens don't fit: this is queries {rows.start} to {rows.stop - 1} and keys {columns.start} to "
             f"{columns.stop - 1}, and `rest` is each row's weight on the other {keys - len(columns)} keys; "
             f"--set start={columns.stop if columns.stop < keys else 0} shows the next ones, "
-            "--query the keys of one token, --save writes all of them",
+            "--query the keys of one token, --save writes all of them"
         ]
     )
 

@@ -31,11 +31,7 @@ SIGNS = {
     NAN: (NAN, NAN, "bold red"),
 }
 """Pattern -> its sign, that in ASCII, and its style."""
-PATTERN_COLUMNS = (
-    *PLACE,
-    Column("pattern"),
-    *(Column(name, align="right", form=".2f") for name in MEASURES),
-)
+PATTERN_COLUMNS = (*PLACE, Column("pattern"), *(Column(name, align="right", form=".2f") for name in MEASURES))
 CELL = 5
 
 
@@ -130,11 +126,7 @@ def layer_sheet(trace: Trace, layer: int) -> Sheet:
             tokens_line(trace),
             blank,
             table(columns),
-            notes(
-                [
-                    "means over all queries: " + "; ".join(f"{name}: {CATALOG[name].meaning}" for name in MEASURES),
-                ]
-            ),
+            notes(["means over all queries: " + "; ".join(f"{name}: {CATALOG[name].meaning}" for name in MEASURES)]),
         ),
     )
 

@@ -86,11 +86,8 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
     if number is not None:
         if -len(tokens) <= number < len(tokens):
             return number % len(tokens)
-        raise InputError(
-            f"there is no token {wanted}: the text has {len(tokens)} tokens",
-            where="--query",
-            advice=f"tokens are numbered 0 to {len(tokens) - 1}",
-        )
+        found = f"there is no token {wanted}: the text has {len(tokens)} tokens"
+        raise InputError(found, where="--query", advice=f"tokens are numbered 0 to {len(tokens) - 1}")
     for same in (str.__eq__, lambda form, other: form.casefold() == other.casefold()):
         places = [
             at
@@ -100,17 +97,11 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
         if len(places) == 1:
             return places[0]
         if places:
-            raise InputError(
-                f"{wanted!r} occurs {len(places)} times: at {', '.join(map(str, places))}",
-                where="--query",
-                advice="choose one by its number",
-            )
+            found = f"{wanted!r} occurs {len(places)} times: at {', '.join(map(str, places))}"
+            raise InputError(found, where="--query", advice="choose one by its number")
     listed = " ".join(f"{at}:{label}" for at, label in enumerate(shown[:40]))
-    raise InputError(
-        f"there is no token {shortened(wanted)}",
-        where="--query",
-        advice=f"the tokens are {listed}{' …' if len(shown) > 40 else ''}",
-    )
+    advice = f"the tokens are {listed}{' …' if len(shown) > 40 else ''}"
+    raise InputError(f"there is no token {shortened(wanted)}", where="--query", advice=advice)
 
 
 def trace_record(trace: Trace) -> dict[str, Any]:

@@ -29,11 +29,8 @@ def check_kind(path: Path, kinds: Sequence[str] = KINDS) -> str:
     """
     if path.suffix.lower() in kinds:
         return path.suffix.lower()
-    raise InputError(
-        f"unsupported suffix {path.suffix!r}" if path.suffix else "the file's name has no suffix",
-        where=str(path),
-        advice=f"use one of {', '.join(kinds)}",
-    )
+    found = f"unsupported suffix {path.suffix!r}" if path.suffix else "the file's name has no suffix"
+    raise InputError(found, where=str(path), advice=f"use one of {', '.join(kinds)}")
 
 
 def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: int | None = None) -> str:
@@ -52,15 +49,15 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
     heads = trace.head_numbers(layers[0]) if head is None else (trace[layers[0], head].head,)
     unlike = [number for number in layers if head is None and trace.head_numbers(number) != heads]
     if unlike and kind == ".npz":
-        raise InputError(
-            f"layers {layers[0]} and {unlike[0]} have different heads, so their weights don't fit in one array",
-            where=str(path),
-            advice="choose one layer with --heads, or save the trace as .safetensors",
-        )
-    cells = len(layers) * len(heads) * len(trace) * len(trace.keys)
+        found = f"layers {layers[0]} and {unlike[0]} have different heads, so their weights don't fit in one array"
+        advice = "choose one layer with --heads, or save the trace as .safetensors"
+        raise InputError(found, where=str(path), advice=advice)
+    count = sum(len(trace.head_numbers(number)) if head is None else 1 for number in layers)
+    shape = f"{len(layers)} × {len(heads)}" if count == len(layers) * len(heads) else f"{count}"
+    cells = count * len(trace) * len(trace.keys)
     if cells > MOST_CELLS.get(kind, cells):
         raise InputError(
-            f"{len(layers)} × {len(heads)} heads of {len(trace)} × {len(trace.keys)} weights are {cells:,} values, "
+            f"{shape} heads of {len(trace)} × {len(trace.keys)} weights are {cells:,} values, "
             f"too many for one {kind} file",
             where=str(path),
             advice="choose one head with --heads, or save the trace as .safetensors: its size is linear, "
@@ -84,7 +81,7 @@ def save_attention(trace: Trace, path: Path, *, layer: int | None = None, head: 
                 "segments": np.array(trace.segments),
             },
         )
-    return f"weights of {len(layers)} × {len(heads)} heads, {len(trace)} × {len(trace.keys)} each"
+    return f"weights of {shape} heads, {len(trace)} × {len(trace.keys)} each"
 
 
 def save_arrays(path: Path, arrays: Mapping[str, np.ndarray[Any, np.dtype[Any]]]) -> None:

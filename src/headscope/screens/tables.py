@@ -117,6 +117,13 @@ class Table:
         return "\n".join(lines) + "\n"
 
 
+def shown(value: Any) -> Any:
+    """A value that a column can show: a list is joined, NaN is an empty cell."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return None if value != value else value
+
+
 def shape_text(shape: Iterable[object]) -> str:
     """A shape as NumPy and torch write it: (768, 768), (768,), ()."""
     sizes = [str(size) for size in shape]

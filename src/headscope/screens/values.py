@@ -35,11 +35,9 @@ def id_list(text: str) -> list[int]:
     wrong = next((part for part in typed if whole_number(part) is None), None)
     if typed and wrong is None:
         return [int(part) for part in typed]
-    raise InputError(
-        "no token id was given" if wrong is None else f"{shortened(wrong)} is not a token id",
-        where="ids",
-        advice="use whole numbers separated by spaces or commas, such as '101 7592 102'",
-    )
+    found = "no token id was given" if wrong is None else f"{shortened(wrong)} is not a token id"
+    advice = "use whole numbers separated by spaces or commas, such as '101 7592 102'"
+    raise InputError(found, where="ids", advice=advice)
 
 
 def checked_state(text: str) -> str:
@@ -50,11 +48,8 @@ def checked_state(text: str) -> str:
     """
     state = text.removeprefix("#")
     if STATE.fullmatch(state) is None:
-        raise InputError(
-            f"{shortened(text)} is not the end of a page's address",
-            where="--open",
-            advice="copy the part after # from a page: --open 'l=2&h=0'",
-        )
+        advice = "copy the part after # from a page: --open 'l=2&h=0'"
+        raise InputError(f"{shortened(text)} is not the end of a page's address", where="--open", advice=advice)
     return state
 
 
@@ -86,8 +81,5 @@ def head_list(text: str, option: str) -> list[tuple[int, int | None]]:
         if chosen:
             return list(dict.fromkeys(chosen))
         name = ""
-    raise InputError(
-        f"{shortened(name)} is not a head" if name else "no head was given",
-        where=option,
-        advice=f"write layer.head, both counted from 0, or a layer for all of its heads: {option} 3.1,4.0",
-    )
+    advice = f"write layer.head, both counted from 0, or a layer for all of its heads: {option} 3.1,4.0"
+    raise InputError(f"{shortened(name)} is not a head" if name else "no head was given", where=option, advice=advice)

@@ -12,7 +12,7 @@ export interface Coming extends Gathered {
   numbers: Float32Array;
 }
 
-export function follow(target: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask<number> } | null): void {
+export function gatherNumbers(target: Signal<Coming | null>, wanted: () => { key: string; layers: number; heads: number; ask: Ask<number> } | null): void {
   gather(target, 64, () => {
     const now = wanted();
     return now && {
@@ -27,7 +27,7 @@ export function follow(target: Signal<Coming | null>, wanted: () => { key: strin
 }
 
 export const between = (held: Signal<Coming | null>, asks: () => Question | null, of: Signal<Doc | null> = doc): void =>
-  follow(held, () => {
+  gatherNumbers(held, () => {
     const [one, sought] = [of.value, asks()];
     if (!one || !sought) return null;
     const { key, ...sets } = sought;

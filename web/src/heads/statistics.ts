@@ -4,7 +4,7 @@ import { MOVED } from "../drawing/colour";
 import * as state from "../state/state";
 import { betweenSets, pinnedCell, question } from "./asking";
 import { catalog } from "./catalog";
-import { between, follow, weight, type Coming } from "./pinned";
+import { between, gatherNumbers, weight, type Coming } from "./pinned";
 import { apart, asked, isDuel, joint, otherDoc, otherShown, partner } from "../state/comparing";
 import { regroup } from "../text/shown";
 import { each, gather } from "./gathering";
@@ -40,7 +40,7 @@ export const mass = signal<Coming | null>(null);
 
 /** Real rows, not thumbnails: how far every head is from the selected one, and from the same head of the second trace. */
 export function followNumbers(): void {
-  follow(alike, () => {
+  gatherNumbers(alike, () => {
     const one = doc.value;
     if (!one || state.statistic.value !== "similarity") return null;
     const { layer, head } = at.value;

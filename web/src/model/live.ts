@@ -10,7 +10,7 @@ import { backend, outcomes, start, trouble } from "./remote";
 import { toShare } from "../state/hash";
 import * as state from "../state/state";
 import { FIELDS } from "../state/state";
-import { doc, docs, headOf, lookAt, openTrace, reason, shown, type Doc } from "../state/store";
+import { doc, docs, headOf, lookAt, openTrace, reason, setB, shown, type Doc } from "../state/store";
 import { engine } from "../trace/engine";
 import { largestPlaces } from "../trace/strongest";
 import { fromBase64 } from "../trace/safetensors";
@@ -94,7 +94,7 @@ async function show(slot: 0 | 1): Promise<void> {
     docs.value = gone ? docs.value.map((other) => (other === gone ? one : other)) : [...docs.value, one];
     ids[slot] = one.id;
     forget(slot);
-    if (slot === 1 && !gone) state.other.value = docs.value.length - 1;
+    if (slot === 1 && !gone) setB(docs.value.length - 1);
     if (seen) keepPinned(seen, guessed);
   }));
   if (old !== null) void engine.ask("close", { id: old });
@@ -115,7 +115,7 @@ function drop(): void {
     lookAt(docs.value.findIndex(({ id }) => id === ids[0]));
     docs.value = docs.value.filter(({ id }) => id !== gone);
     state.trace.value = 0;
-    state.other.value = state.otherLayer.value = state.otherHead.value = null;
+    setB(null);
   });
   ids[1] = null;
   void engine.ask("close", { id: gone });

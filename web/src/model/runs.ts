@@ -1,10 +1,10 @@
 // Runs of cause and effect: the question that is being put, the runs that the server or the file has, and which of them still hold.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { askKey, changeName, NOTHING, type Ask, type Group, type Run } from "./ask";
-import { placeOf, setB } from "../state/comparing";
+import { placeOf } from "../state/comparing";
 import { abortable, backend, hasModel, run, running, start, trouble, told } from "./remote";
 import * as state from "../state/state";
-import { at, column, doc, docOf, docs, headName, headOf, lookAt, placeOfDoc, row, shown, type Doc } from "../state/store";
+import { at, column, doc, docOf, docs, headName, headOf, lookAt, placeOfDoc, row, setB, shown, type Doc } from "../state/store";
 import { say, type Word } from "../words";
 
 /** All runs, the oldest first. */

@@ -3,9 +3,9 @@ import { useSignal } from "@preact/signals";
 import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../model/ask";
 import { cancel, hasModel, outcomes, running, start } from "../model/remote";
 import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../model/runs";
-import { setB } from "../state/comparing";
 import * as state from "../state/state";
-import { doc, docOf, lookAt, lookedRow, placeOfDoc, shown } from "../state/store";
+import { doc, docOf, docs, lookAt, lookedRow, placeOfDoc, setB, shown } from "../state/store";
+import { shortNames } from "../text/naming";
 import { undotted } from "../text/shown";
 import { plainLabel } from "../trace/parts";
 import { number, percent, say, type Word } from "../words";
@@ -201,11 +201,14 @@ function beforeAfter(read: Target, { result: { before, after, before_aside, afte
   return `${targetName(read)}: ${number(before!)} → ${number(after!)} (${signed(after! - before!)})${aside}`;
 }
 
+/** Why a run does not answer: its text is named as on its tab, where it is open. */
+const sayWhy = ({ base, text }: Run, why: Word): string => say(why, { text: shortNames()[docs.value.findIndex(({ remote }) => remote === base)] ?? text });
+
 /** Why a run no longer answers the question, and a way to run it again. */
 function Stale({ one, why }: { one: Run; why: Word }) {
   return (
     <span class="row">
-      <em class="why" title={one.text}>{say("stale")}: {say(why, { text: one.text })}</em>
+      <em class="why" title={one.text}>{say("stale")}: {sayWhy(one, why)}</em>
       {hasModel.value && <button data-test="again" disabled={running.value !== null} onClick={() => void again(one)}>↻ {say("again")}</button>}
     </span>
   );
@@ -215,7 +218,7 @@ function Stale({ one, why }: { one: Run; why: Word }) {
 function Attribution({ one }: { one: Run }) {
   const base = docOf(one.base);
   const { scores, total, rest, gap } = one.result;
-  const best = scores.reduce((most, value, place) => (Math.abs(value) > Math.abs(scores[most]) ? place : most), 0);
+  const [{ head: best }] = inOrder([scores]);
   const sum = scores.reduce((all, value) => all + value, 0);
   return (
     <>
@@ -245,13 +248,13 @@ function RunList() {
       <h3 class="row spread"><span>{say("runs")}</span> {hasModel.value && <small>{say("runs_kept")}</small>}</h3>
       <ol data-test="runs">
         {listed.map((one) => {
-          const why = one.base === origin.value?.remote ? null : "stale_text";
+          const elsewhere = one.base !== origin.value?.remote;
           return (
             <li key={one.id}>
               <button aria-pressed={one === shownRun.value} data-run={one.id} onClick={() => void look(one)}>
-                <bdi class={why ? "stale" : ""}>{changeName(one)}</bdi> <b>{brief(one)}</b>
+                <bdi class={elsewhere ? "stale" : ""}>{changeName(one)}</bdi> <b>{brief(one)}</b>
               </button>
-              {why && <span class="row"><em class="why small" title={one.text}>{say(why, { text: one.text })}</em>
+              {elsewhere && <span class="row"><em class="why small" title={one.text}>{sayWhy(one, "stale_text")}</em>
                 {hasModel.value && <Sign says={say("again")} disabled={running.value !== null} onClick={() => void again(one)}>↻</Sign>}</span>}
             </li>
           );

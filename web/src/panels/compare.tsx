@@ -1,7 +1,7 @@
 // Two texts, runs or heads, their tokens aligned: what changes in the pinned cell, both texts, and B - A.
 import { count, cut, number, say, tell } from "../words";
 import * as state from "../state/state";
-import { apart, docB, joined, joint, pairs, partner, setB, slotB, swap, type Slot } from "../state/comparing";
+import { apart, docB, joined, joint, pairs, partner, slotB, swap, type Slot } from "../state/comparing";
 import { fullName, shortNames } from "../text/naming";
 import { pinnedCell } from "../heads/asking";
 import { statisticName } from "../heads/catalog";
@@ -12,7 +12,7 @@ import { table } from "../heads/statistics";
 import { picture, rowsOf, wanted, wantedKey, type Picture, type Wanted } from "../drawing/pictures";
 import { direction } from "../text/prose";
 import { TANGLE } from "../text/sentence";
-import { at, column, doc, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, shown, type Doc } from "../state/store";
+import { at, column, doc, docs, failure, headLabel, headName, headOf, lookAt, lookedColumn, lookedRow, openTrace, placeOfDoc, reason, row, setB, shown, type Doc } from "../state/store";
 import { largestPlaces } from "../trace/strongest";
 import type { TraceInfo } from "../trace/trace";
 import { Centre, Fill, Menu, Sign } from "./controls";
@@ -84,6 +84,7 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
   const [i, j] = [partner("rows", r), partner("columns", c)];
   const heads = [headLabel(a.info, at.value.n), headLabel(b.doc.info, b.n)];
   const way = x && y && j >= 0 && short(x[c!]) !== short(y[j]) ? Math.sign(x[c!] - y[j]) : 0;
+  const told = way ? short : number;
   const here = toA.rows.indexOf(r ?? -1);
   const start = here * columns.length;
   const cells = (gap?.full ?? new Float32Array(0)).slice(start, start + columns.length).map((value) => way * value);
@@ -92,7 +93,7 @@ function Headline({ rows: [x, y], names, a, b, gap }: { rows: Rows; names: [stri
   return (
     <>
       <h1>{!token || !text ? say("ask_pin") : i < 0 || j < 0 ? say("compare_alone", { token: i < 0 ? token : text })
-        : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : way < 0 ? "more" : ""}>{x && y && `${short(x[c!])} → ${short(y[j])}`}</b></>}</h1>
+        : <>{tell("compare_says", { token: <bdi>{token}</bdi>, text: <bdi>{text}</bdi> }, { names: names.join(" → "), head: [...new Set(heads)].join(" → ") })} <b class={way > 0 ? "less" : way < 0 ? "more" : ""}>{x && y && `${told(x[c!])} → ${told(y[j])}`}</b></>}</h1>
       <p class="quiet">
         {others.length > 0 && tell("compare_instead", { list: others.map((n, at) => <>{at > 0 && ", "}<bdi>{cut(columns[n].text)}</bdi> <b class={way > 0 ? "more" : "less"}>{plus(way * cells[n])}</b></>) })} {alone.some(Boolean) && <span data-test="aligned">{say("compare_aligned", { n: count(rows.length), a: count(alone[0]), b: count(alone[1]) })}</span>}
         {b.n === proposed.value && b.doc === a && <span data-test="proposed">{say("compare_proposed", { head: heads[1], what: statisticName(pinnedCell.value ? "weight" : "entropy") })}</span>}

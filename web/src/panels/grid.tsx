@@ -251,9 +251,8 @@ export function Grid() {
   }
 
   function headAt(event: PointerEvent | MouseEvent): number | null {
-    const { info } = doc.value!;
     const place = wrap.current!.getBoundingClientRect();
-    const { columns, rows, across, down } = layout(info);
+    const { columns, rows, across, down } = layout(doc.value!.info);
     const c = Math.floor((event.clientX - place.left - GUTTER) / across);
     const r = Math.floor((event.clientY - place.top - HEAD) / down);
     if (c < 0 || c >= columns || r < 0 || r >= rows) return null;

@@ -1,9 +1,10 @@
 // Two columns of tokens with lines between them: for each query, the fewest keys that hold the chosen mass.
+import type { RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { strongestKeys } from "../trace/strongest";
 import { maskOf } from "../text/masking";
-import { number, say } from "../words";
+import { number, say, type Word } from "../words";
 import * as state from "../state/state";
 import { current, lookedNumbers, mostOf, rowIn, rowNumbers, rowsOf, wanted, wantedKey } from "../drawing/pictures";
 import { column, lookedRow, row, shown } from "../state/store";
@@ -129,8 +130,8 @@ export function Lines() {
     const [now, drawn] = [wanted.value!, current.value];
     if (!drawn || drawn.full || !seen.value.height) return;
     const [from, to] = range(now.shown.rows.length);
-    const key = wantedKey(now);
-    if (strip.peek()?.key === key && strip.peek()!.from === from && strip.peek()!.to === to) return;
+    const [key, old] = [wantedKey(now), strip.peek()];
+    if (old?.key === key && old.from === from && old.to === to) return;
     rowsOf(now, from, to, "strip").then((data) => { strip.value = { key, from, to, data }; }, () => undefined);
   }
 
@@ -213,9 +214,12 @@ export function Lines() {
   }
 
   const words = shown.value!;
-  const [top, bottom] = range(words.rows.length);
-  const [first, last] = range(words.columns.length);
   const height = lineHeight.value;
+  const tokens = (side: "row" | "column", name: string, held: RefObject<HTMLDivElement>, labels: Label[], says: Word, [from, to] = range(labels.length)) => (
+    <div class={`side ${name}`} role="listbox" aria-label={say(says)} aria-multiselectable="true" ref={held} {...pointed(side, labels)}>
+      {labels.slice(from, to).map((label, n) => <Token key={from + n} label={label} at={from + n} side={side} height={height} />)}
+    </div>
+  );
   const edge = (side: "up" | "down") => edges.value[side].length > 0 && (
     <div class={`edge ${side}`}>
       {edges.value[side].map(({ c: at, weight }) => words.columns[at] && (
@@ -230,13 +234,9 @@ export function Lines() {
     <div class="linesbox">
       <div class="lines" ref={scroller} tabIndex={tall > seen.value.height ? 0 : -1}>
         <div class="tall" style={{ height: `${tall}px`, "--shift": `${beside.value?.top ?? 0}px` }}>
-          <div class="side left" role="listbox" aria-label={say("queries")} aria-multiselectable="true" ref={left} {...pointed("row", words.rows)}>
-            {words.rows.slice(top, bottom).map((label, n) => <Token key={top + n} label={label} at={top + n} side="row" height={height} />)}
-          </div>
+          {tokens("row", "left", left, words.rows, "queries")}
           <canvas ref={canvas} style={{ height: `${seen.value.height}px` }} aria-hidden="true" />
-          <div class="side right" role="listbox" aria-label={say("keys")} aria-multiselectable="true" ref={right} {...pointed("column", words.columns)}>
-            {words.columns.slice(first, last).map((label, n) => <Token key={first + n} label={label} at={first + n} side="column" height={height} />)}
-          </div>
+          {tokens("column", "right", right, words.columns, "keys")}
         </div>
       </div>
       {edge("up")}{edge("down")}

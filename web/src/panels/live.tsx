@@ -2,6 +2,7 @@
 import { guesses, type Guess } from "../heads/guesses";
 import { compare, cosine, first, guessOf, isSilent, kept, silence, silent, texts, toggled, took, type, whole } from "../model/live";
 import { start, trouble } from "../model/remote";
+import { flip } from "../state/state";
 import { at, type Doc } from "../state/store";
 import { Field, Sign } from "./controls";
 import { short } from "./slots";
@@ -25,7 +26,7 @@ export function Live() {
           {examples.length > 0 && <><span class="quiet">{say("live_try")}</span>
             {examples.map((one) => <button key={one} class="plain" onClick={() => void type(one, 0)}>{one}</button>)}</>}
         </div>
-        <label class="small"><input type="checkbox" data-test="live-keep" checked={kept.value} onChange={(event) => { kept.value = event.currentTarget.checked; }} /> {say("live_keep")}</label>
+        <label class="small"><input type="checkbox" data-test="live-keep" checked={kept.value} onChange={() => flip(kept)} /> {say("live_keep")}</label>
       </div>
       <div class="guess row">
         {one && <Guesses one={one} />}

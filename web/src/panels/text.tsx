@@ -210,7 +210,7 @@ function Prose({ side, inked, pieces, labels }: { side: Side; inked: Side; piece
 
   /** Scroll the pinned word into sight. */
   function follow(): void {
-    const y = pinned.value === null ? undefined : placed.value?.[pinned.value]?.top;
+    const y = placed.value?.[pinned.value ?? -1]?.top;
     if (y !== undefined && box.current) intoSight(box.current, y);
   }
 

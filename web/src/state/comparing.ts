@@ -3,7 +3,7 @@ import { batch, computed } from "@preact/signals";
 import { align } from "../text/align";
 import * as state from "./state";
 import { proposed } from "../heads/pinned";
-import { at, doc, docs, headName, headOf, placeOfDoc, shown, shownOf, type Doc } from "./store";
+import { at, doc, docs, headName, headOf, placeOfDoc, setB, shown, shownOf, type Doc } from "./store";
 import { say } from "../words";
 import { marked, regroup, type Label, type Shown } from "../text/shown";
 import type { View } from "../trace/cells";
@@ -49,15 +49,6 @@ export const slotB = computed<Slot | null>(() => {
   const place = layer === null || head === null ? (n === null ? placeOf(b.info, l, h) : { ...headOf(b.info, n), n }) : b.info.headNumbers[layer]?.[head] === undefined ? null : { layer, head, n: layer * b.info.heads + head };
   return place && { doc: b, shown: words, ...place };
 });
-
-/** Put a head of a text into slot B; by default A's, until one is chosen there. */
-export function setB(trace: number, layer: number | null = null, head: number | null = null): void {
-  batch(() => {
-    state.other.value = trace;
-    state.otherLayer.value = layer;
-    state.otherHead.value = head;
-  });
-}
 
 /** Shift-click: a head of this text, or of B's text where that is on the screen. */
 export function holdAgainst(n: number): void {

@@ -108,11 +108,20 @@ export const placeOfDoc = ({ id }: Doc): number => docs.value.findIndex((other) 
 /** The open trace that runs call so. */
 export const docOf = (name: string | null): Doc | undefined => docs.value.find(({ remote }) => remote === name);
 
+/** Put a head of a text into slot B, or none; by default A's, until one is chosen there. */
+export function setB(trace: number | null, layer: number | null = null, head: number | null = null): void {
+  batch(() => {
+    state.other.value = trace;
+    state.otherLayer.value = layer;
+    state.otherHead.value = head;
+  });
+}
+
 /** Select another trace. If it was the one compared with, the two are swapped. */
 export function lookAt(index: number): void {
   if (!docs.value[index]) return;
   batch(() => {
-    if (state.other.value === index) state.other.value = state.trace.value;
+    if (state.other.value === index) setB(state.trace.value);
     state.trace.value = index;
   });
 }
@@ -122,7 +131,7 @@ export function closeTrace(index: number): void {
   if (!opened || docs.value.length < 2) return;
   batch(() => {
     docs.value = docs.value.filter((other) => other !== opened);
-    state.other.value = state.otherLayer.value = state.otherHead.value = null;
+    setB(null);
     if (state.trace.value >= index && state.trace.value > 0) state.trace.value--;
   });
   void engine.ask("close", { id: opened.id });

@@ -1,5 +1,5 @@
 // One query meets one key: every number between q, k and the weight.
-import { scoreRow, shiftOf, total, weightRow } from "./cells";
+import { scoreRow, shiftOf, sunk, total, weightRow } from "./cells";
 import type { HeadArrays, TermName } from "./head";
 import { dot, termsOf } from "./terms";
 
@@ -42,7 +42,7 @@ export function chain(head: HeadArrays, values: { v: Float32Array; d: number } |
     bias: head.bias ? head.bias[i * keys + j] - shiftOf(head, i) : 0,
     terms: termsOf(head, i, j),
     cap: head.terms?.cap ?? null,
-    sink: head.terms?.sink == null ? null : sees ? Math.max(0, 1 - total(weights)) : 0,
+    sink: head.terms?.sink == null ? null : sees ? sunk(head, total(weights)) : 0,
     masked: scores[j] === -Infinity,
     score: scores[j],
     weight: weights[j],

@@ -27,6 +27,7 @@ interface Supplier {
 }
 
 class Engine {
+  /** Null where a frame's policy forbids workers: the same arithmetic then runs in the page itself. */
   private worker: Worker | null = null;
   private here: ((message: Asked) => Answer) | null = null;
   private next = 0;
@@ -41,9 +42,15 @@ class Engine {
     try {
       this.worker = new Worker(URL.createObjectURL(new Blob([`(${parts.toString()})().serve(self)`], { type: "text/javascript" })));
       this.worker.onmessage = ({ data }) => this.arrived(data);
-      this.worker.onerror = () => this.fallBack();
+      this.worker.onerror = () => {
+        this.worker!.terminate();
+        this.worker = null;
+        if (this.busy) this.queue.unshift(this.busy);
+        this.busy = null;
+        this.pump();
+      };
     } catch {
-      this.fallBack();
+      // forbidden at once, not by an event
     }
   }
 
@@ -112,16 +119,6 @@ class Engine {
       this.out = this.out.filter((held) => held !== request);
       this.pump();
     }, end);
-  }
-
-  /** Without workers (a frame's policy may forbid them): the same arithmetic in the page itself. */
-  private fallBack(): void {
-    this.worker?.terminate();
-    this.worker = null;
-    const again = this.busy;
-    this.busy = null;
-    if (again) this.queue.unshift(again);
-    this.pump();
   }
 }
 

@@ -287,15 +287,8 @@ def _clause(clause: Clause, such: Sequence[str], language: int) -> str:
     key = _key(clause.key, such, language) if clause.key else ""
     side = SIDES[clause.side][language] if clause.side else ""
     if not clause.relation:
-        return query + (
-            f"{key} {side}".strip()
-            if language == 0
-            else f"{side}の{key}"
-            if side and language == 1
-            else f"{side}的{key}"
-            if side
-            else key
-        )
+        placed = (f"{key} {side}".strip(), f"{side}の{key}", f"{side}的{key}")
+        return query + (placed[language] if side else key)
     relation = relation_name(clause.relation, language)
     if language == 0:
         return query + relation + (f", if {key}" if key else "") + (f", {side}" if side else "")

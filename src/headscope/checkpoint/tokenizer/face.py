@@ -65,15 +65,22 @@ class Tokenizer:
         return self._engine.size or self._limit or 0
 
     def id(self, token: str) -> int | None:
-        """Return the id of a token as the vocabulary spells it; None if it has no such token."""
+        """Return the id of a token as the vocabulary spells it; None if it has no such token.
+
+        Raises:
+            InputError: it is not a string.
+        """
+        if not isinstance(token, str):
+            raise _of_another_type(token, "token", "a string", "pass a token as the vocabulary spells it")
         return self._engine.id(token)
 
     def token(self, index: int) -> str:
         """Return the token with this id as the vocabulary spells it; "#123" if the vocabulary has no spelling.
 
         Raises:
-            InputError: the id is beyond the model's vocabulary.
+            InputError: the id is no integer, or beyond the model's vocabulary.
         """
+        index = _integer(index, "id", "pass an id, such as 101; `id(token)` gives a token's")
         self._check_id(index, "id")
         return self._spelling(index)
 
@@ -318,12 +325,8 @@ def _integers(values: Sequence[int], where: str) -> list[int]:
     return [_integer(value, f"{where}[{position}]") for position, value in enumerate(entries)]
 
 
-def _integer(value: int, where: str) -> int:
+def _integer(value: int, where: str, advice: str = "pass a flat list of integers, such as [101, 7592, 102]") -> int:
     try:
         return operator.index(value)
     except TypeError as error:
-        raise InputError(
-            f"{where} is {value!r}, expected an integer",
-            where=where,
-            advice="pass a flat list of integers, such as [101, 7592, 102]",
-        ) from error
+        raise InputError(f"{where} is {value!r}, expected an integer", where=where, advice=advice) from error
