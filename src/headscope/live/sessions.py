@@ -226,6 +226,9 @@ class Session:
         """Begin a forward pass, unless one is already running in this thread (a forward pre-hook)."""
         thread = threading.get_ident()
         _end_abandoned()
+        running = self._open.get(thread)
+        if running is not None and all(forward is not running for _, forward in RUNNING.forwards):
+            self.abandon(running)  # of a thread that is gone, and had this number
         if thread not in self._open:
             self.note_outside(module)
             if not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
