@@ -245,27 +245,26 @@ def test_weights_are_the_eager_ones_and_outputs_the_projections(family: Family) 
 # W_O: what is no one matrix, has changed since, or is gone.
 
 
-def adapted(base: nn.Linear) -> Any:
-    """A Linear with a low-rank addition."""
-    down, up = nn.Linear(base.in_features, 2, bias=False), nn.Linear(2, base.out_features, bias=False)
-    return own(lambda self, x: self.base(x) + self.up(self.down(x)), base=base, down=down, up=up)
+def beside(forward: Callable[[Any, torch.Tensor], torch.Tensor], **parts: Any) -> Callable[[nn.Linear], Any]:
+    """A Linear, and beside it modules or numbers that multiply the contexts too, or some of them."""
+    return lambda base: own(lambda self, x: self.base(x) + forward(self, x), base=base, **parts)
 
 
-def with_numbers(base: nn.Linear) -> Any:
-    """The same, with the additions stored as parameters and multiplied by hand."""
-    down, up = (nn.Parameter(torch.randn(*size)) for size in ((base.in_features, 2), (2, base.out_features)))
-    return own(lambda self, x: self.base(x) + x @ self.down @ self.up, base=base, down=down, up=up)
+def low_rank() -> list[nn.Parameter]:
+    return [nn.Parameter(torch.randn(32, 2)), nn.Parameter(torch.randn(2, 32))]
 
 
-def held(base: nn.Linear, holder: Callable[[list[nn.Parameter]], nn.Module]) -> Any:
-    """The same, with the parameters in a module that computes nothing, as in peft's LoHa, VeRA, FourierFT, …"""
-    numbers = [nn.Parameter(torch.randn(*size)) for size in ((base.in_features, 2), (2, base.out_features))]
-    return own(added, base=base, held=holder(numbers))
+LORA = {"down": nn.Linear(32, 2, bias=False), "up": nn.Linear(2, 32, bias=False)}
 
 
-def added(self: Any, x: torch.Tensor) -> torch.Tensor:
-    down, up = self.held.parameters()
-    return self.base(x) + x @ down @ up
+def held(holder: nn.Module) -> Callable[[nn.Linear], Any]:
+    """Low-rank additions whose parameters are in a module that computes nothing: peft's LoHa, VeRA, FourierFT, …"""
+
+    def added(self: Any, x: torch.Tensor) -> torch.Tensor:
+        down, up = self.held.parameters()
+        return x @ down @ up
+
+    return beside(added, held=holder)
 
 
 def around(
@@ -289,19 +288,10 @@ def around(
     return adapt
 
 
-def nested(numbers: list[nn.Parameter]) -> nn.Module:
-    return nn.ModuleDict({"default": nn.ParameterDict(dict(zip("ab", numbers, strict=True)))})
-
-
 def with_buffer(base: nn.Linear) -> Any:
     made = own(lambda self, x: self.base(x) + x @ self.more, base=base)
     made.register_buffer("more", torch.randn(base.in_features, base.out_features))
     return made
-
-
-def beside(forward: Callable[[Any, torch.Tensor], torch.Tensor], **parts: nn.Module) -> Callable[[nn.Linear], Any]:
-    """A Linear, and beside it modules that read the contexts too, or some of them."""
-    return lambda base: own(lambda self, x: self.base(x) + forward(self, x), base=base, **parts)
 
 
 def one_number() -> Any:
@@ -346,10 +336,13 @@ def llama(change: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (adapted, "2 modules read the contexts"),
-        (with_numbers, "2 modules read the contexts"),
-        (partial(held, holder=nn.ParameterList), "2 modules read the contexts"),
-        (partial(held, holder=nested), "2 modules read the contexts"),
+        (beside(lambda self, x: self.up(self.down(x)), **LORA), "2 modules read the contexts"),
+        (beside(lambda self, x: x @ self.down @ self.up, **dict(zip(LORA, low_rank(), strict=True))), "2 modules read"),
+        (held(nn.ParameterList(low_rank())), "2 modules read the contexts"),
+        (
+            held(nn.ModuleDict({"default": nn.ParameterDict(dict(zip("ab", low_rank(), strict=True)))})),
+            "2 modules read the contexts",
+        ),
         (with_buffer, "2 modules read the contexts"),
         (around("two", lambda x: x[:1].clone(), "__base__", "one"), "2 modules read the contexts"),
         (around("one", nn.functional.dropout), "2 modules read the contexts"),
@@ -387,7 +380,7 @@ def test_an_adapter_that_is_idle_leaves_its_linear_the_projection(idle: str) -> 
     def change(base: nn.Linear) -> Any:
         if idle == "not used":
             return around("two", torch.clone)(base)
-        made = held(base, nn.ParameterList)
+        made = held(nn.ParameterList(low_rank()))(base)
         setattr(made, idle, True)
         made.forward = lambda x: base(x)
         return made

@@ -146,6 +146,12 @@ JOINED: dict[str, tuple[Attend, torch.Tensor]] = {
         lambda *qkv: torch.cat([sdpa(*part) for part in zip(*(x.split(5, 2) for x in qkv), strict=True)], 2),
         BLOCKS,
     ),
+    "causal windows of keys": (
+        lambda *qkv: torch.cat(
+            [sdpa(*part, is_causal=True) for part in zip(*(x.split(5, 2) for x in qkv), strict=True)], 2
+        ),
+        BLOCKS + BELOW,
+    ),
     "causal, with an offset": (in_chunks(5, BELOW == 0), BELOW),
     "causal, the smallest number": (in_chunks(5, BELOW.clamp(min=torch.finfo().min)), BELOW),
     "near, with an offset": (in_chunks(4, NEAR), NEAR),

@@ -18,7 +18,18 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from comparing import Mixer, captured_of, eager_attentions, own, pass_of, passed, refused
+from comparing import (
+    Mixer,
+    Residual,
+    assert_weights,
+    captured_of,
+    eager_attentions,
+    own,
+    pass_of,
+    passed,
+    refused,
+    weights_of,
+)
 from torch import nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
@@ -120,6 +131,14 @@ def test_select_layers_heads_and_precision() -> None:
         trace[0, 0]
 
 
+def test_numbers_beyond_fp16_are_refused() -> None:
+    model = BERT.build()
+    model.encoder.layer[1].attention.self.value.weight.data.mul_(1e7)
+    captured = captured_of(model, options={"dtype": "fp16"}, **BERT.inputs(padded=False))
+    with pytest.raises(InputError, match=r"layer 1: v has numbers beyond 65,504"):
+        captured.traces
+
+
 @pytest.mark.parametrize(("name", "kv_heads"), [("BertModel", 4), ("LlamaModel", 2)])
 def test_selected_and_silenced_heads(name: str, kv_heads: int) -> None:
     model, inputs = built(name, padded=True)
@@ -168,6 +187,33 @@ def test_the_only_trace_or_an_error() -> None:
         model.encoder.layer[0](torch.randn(1, 3, 32))
     with pytest.raises(InputError, match="outside a forward"):
         captured.trace
+
+
+@pytest.mark.parametrize("handling", [False, True])
+def test_a_model_that_returns_nothing(handling: bool) -> None:
+    """Its pass has ended as any other, also where it is called while an exception is handled."""
+    model, x = own(lambda self, x: (self.mix(x), None)[1], mix=Mixer()), torch.randn(2, 5, 32)
+    try:
+        assert not handling
+    except AssertionError:
+        captured = captured_of(model, x)
+    else:
+        captured = captured_of(model, x)
+    assert_weights(captured, [weights_of(model.mix, x)])
+    assert len(captured.traces) == 2
+
+
+def test_a_model_that_calls_itself() -> None:
+    """All its calls are one pass, which ends with the outermost."""
+
+    def forward(self: Any, x: torch.Tensor, depth: int = 2) -> torch.Tensor:
+        return self.layers[depth](self(x, depth - 1) if depth else x)
+
+    model, x = own(forward, layers=nn.ModuleList(Residual() for _ in range(3))), torch.randn(1, 5, 32)
+    given = [x, (first := model.layers[0](x)), model.layers[1](first)]
+    captured = captured_of(model, x)
+    assert len(captured.forwards) == 1
+    assert_weights(captured, [weights_of(*each) for each in zip(model.layers, given, strict=True)])
 
 
 def test_captures_that_close_in_another_order_leave_nothing_behind() -> None:
@@ -340,9 +386,8 @@ Made = tuple[nn.Module, nn.Module, Callable[[int], torch.Tensor]]
 """A model, one of its inner modules, and for each thread an input of another length."""
 
 
-def transformers_model() -> Made:
-    model = BERT.build()
-    return model, model.encoder.layer[1], lambda at: torch.arange(5, 10 + at)[None]
+def ids_of(at: int) -> torch.Tensor:
+    return torch.arange(5, 10 + at)[None]
 
 
 def numbers(at: int) -> torch.Tensor:
@@ -353,18 +398,15 @@ def torch_layer() -> nn.Module:
     return nn.TransformerEncoderLayer(32, 2, 32, batch_first=True)
 
 
-def torch_model() -> Made:
-    model = nn.TransformerEncoder(torch_layer(), 2, enable_nested_tensor=False).eval()
-    return model, model.layers[1], numbers
+def encoder() -> Any:
+    return nn.TransformerEncoder(torch_layer(), 2, enable_nested_tensor=False).eval()
 
 
-def own_model() -> Made:
-    """Custom attention that calls PyTorch's."""
-    model = nn.Sequential(Mixer(), Mixer())
-    return model, model[1], numbers
-
-
-MODELS = [transformers_model, torch_model, own_model]
+MODELS: dict[str, Callable[[], Made]] = {
+    "transformers": lambda: (model := BERT.build(), model.encoder.layer[1], ids_of),
+    "torch": lambda: (model := encoder(), model.layers[1], numbers),
+    "own": lambda: (model := nn.Sequential(Mixer(), Mixer()), model[1], numbers),
+}
 
 
 def together(run: Callable[[int], Any], count: int = THREADS) -> list[Any]:
@@ -373,10 +415,10 @@ def together(run: Callable[[int], Any], count: int = THREADS) -> list[Any]:
         return [given.result(PATIENCE) for given in [pool.submit(run, at) for at in range(count)]]
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_each_thread_sees_its_own_forward_passes(name: str) -> None:
     """All blocks are open and all forward passes are running at the same time."""
-    model, inner, given = make()
+    model, inner, given = MODELS[name]()
     expected = [captured_of(model, given(at)).trace for at in range(THREADS)]
     opened, inside, done = (threading.Barrier(THREADS, timeout=PATIENCE) for _ in range(3))
 
@@ -399,7 +441,7 @@ def test_each_thread_sees_its_own_forward_passes(make: Callable[[], Any]) -> Non
 
 def test_each_task_sees_its_own_forward_passes() -> None:
     """And those in threads that it waits for; a block around all tasks sees all, and what one silences is its own."""
-    model, _, given = transformers_model()
+    model, given = BERT.build(), ids_of
     passes = [(at, given(at).shape[1]) for at in (2, 3)]
 
     async def run(at: int, opened: asyncio.Event) -> Any:
@@ -424,11 +466,9 @@ def test_each_task_sees_its_own_forward_passes() -> None:
 
 
 @pytest.mark.parametrize("first", ["closes", "opens"])
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
-    make: Callable[[], Any], first: str
-) -> None:
-    model, inner, given = make()
+@pytest.mark.parametrize("name", MODELS)
+def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(name: str, first: str) -> None:
+    model, inner, given = MODELS[name]()
     inside, changed, slow = threading.Event(), threading.Event(), list[int]()
 
     def wait(*_: Any) -> None:
@@ -459,10 +499,10 @@ def test_a_block_opens_or_closes_while_another_thread_is_inside_a_forward_pass(
     assert not model._forward_pre_hooks
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
-def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_blocks_within_blocks_count_each_call_once(name: str) -> None:
     """Of the whole model, of a part of it, and of some layers."""
-    model, part, given = make()
+    model, part, given = MODELS[name]()
     with hs.capture(model) as outer:
         inner = captured_of(model, given(0))
         with hs.capture(part) as second:
@@ -476,7 +516,7 @@ def test_blocks_within_blocks_count_each_call_once(make: Callable[[], Any]) -> N
 
 def test_a_forward_pass_of_a_thread_without_a_block() -> None:
     """If one thread has a block, the forward pass belongs to it; if several do, it belongs to none of them."""
-    model, _, given = transformers_model()
+    model, given = BERT.build(), ids_of
     opened, ran = threading.Barrier(3, timeout=PATIENCE), threading.Barrier(3, timeout=PATIENCE)
 
     def run(at: int) -> Any:
@@ -530,11 +570,11 @@ def test_a_layer_that_another_thread_runs_is_named(
 
 
 def test_a_transformers_layer_that_another_thread_runs_is_named() -> None:
-    model, _, ids = transformers_model()
+    model = BERT.build()
     run = model.encoder.layer[1].forward
     with ThreadPoolExecutor(1) as pool:
         model.encoder.layer[1].forward = lambda *args, **kwargs: pool.submit(run, *args, **kwargs).result()
-        refused(r"another thread in encoder\.layer\.1", model, ids(0))
+        refused(r"another thread in encoder\.layer\.1", model, ids_of(0))
 
 
 def test_layers_without_a_call_are_listed() -> None:

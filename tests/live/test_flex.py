@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,8 @@ MODS: dict[str, tuple[Mod, tuple[str, ...]]] = {
     "factor": (lambda s, b, h, i, j: s * 0.5 - 1, ("by_key",)),
     "causal": (lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf")), ()),
     "causal as numbers": (lambda s, b, h, i, j: s + LOWER[i, j], ()),
+    "causal as large numbers": (lambda s, b, h, i, j: s + LOWER.clamp(min=-2e4)[i, j], ()),
+    "a partial": (partial(lambda slopes, s, b, h, i, j: s + slopes[h] * (j - i), SLOPES), ("by_distance",)),
     "causal after alibi": (
         lambda s, b, h, i, j: (s + SLOPES[h] * (j - i)).masked_fill(i < j, float("-inf")),
         ("by_distance",),

@@ -26,6 +26,7 @@ import headscope as hs
 from families import BART, BY_NAME, Family, towers
 from headscope.live import capture
 from headscope.live.genuine import from_library
+from headscope.live.names import facts, sources
 from headscope.live.names.sources import memory_of
 
 WORDS, WIDTH, LENGTH = 40, 16, 6
@@ -341,6 +342,17 @@ def test_names_are_those_of_the_ids_that_were_looked_up(name: str) -> None:
     ids[one], ids[other] = ids[other], ids[one]
     wrong = trace.replaced(queries=replace(trace.queries, ids=tuple(ids)), keys=None).verify()
     assert [check.name for check in wrong.checks if not check.agrees] == ["tokens"]
+
+
+def test_names_if_little_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of tensors that no longer exist is forgotten, and all of earlier passes if it is too much."""
+    monkeypatch.setattr(facts, "ROOM", 1)
+    monkeypatch.setattr(sources, "MOST_RESULTS", 0)
+    for name in ("written into a buffer", "one token added to", "two texts as one", "rotated"):
+        assert rows(run(NAMED[name])) == NAMED[name].expected.tolist(), name
+    model = BERT.build()
+    for ids in (TEXTS, TEXTS.flip(1), TEXTS):
+        assert rows(captured_of(model, ids)) == ids.tolist()
 
 
 def written(write: Callable[[torch.Tensor], Any]) -> Case:

@@ -322,6 +322,17 @@ def test_a_decoder_that_is_given_all_ids_and_reads_the_last() -> None:
     assert captured.traces[-1].keys.ids == tuple(ids[1].tolist())
 
 
+def test_a_window_in_a_cache_that_fits_several_sequences() -> None:
+    """The keys of a single layer depend on a token and its place alone: two texts have the same last ones."""
+    settings = {**SLIDING, "num_hidden_layers": 1}
+    model = Family("MistralForCausalLM", settings, config="MistralConfig", factor=1.0).build()
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11], [12, 13, 7, 8, 9, 10, 11]])
+    with hs.capture(model) as captured:
+        model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=2, min_new_tokens=2)
+    with pytest.raises(UnsupportedError, match="the window of tokens in its cache of self fits several sequences"):
+        captured.generations
+
+
 def test_no_sequence_was_generated() -> None:
     captured = captured_of(BY_NAME["BertModel"].build(), prompts(1)[0])
     assert captured.generations == []

@@ -8,6 +8,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -398,6 +399,31 @@ def test_a_pass_that_was_interrupted_is_over(error: type[BaseException]) -> None
     assert captured.traces[0].keys.tokens == others.traces[0].keys.tokens == named
     assert len(captured.forwards) == len(others.forwards) == 1
     assert captured.traces[0].verify().agrees
+
+
+def test_a_pass_of_a_thread_that_is_gone_is_over() -> None:
+    """Another thread may get its number, and captures its pass as if there had been none."""
+    model, inputs = built("BertModel")
+    stop, lengths = [True], list[int]()
+
+    def leave(module: nn.Module, args: Any) -> None:
+        if stop:
+            raise KeyboardInterrupt
+
+    def run() -> None:
+        with suppress(KeyboardInterrupt):
+            model(**inputs)
+            lengths.append(len(captured.forwards))
+
+    model.encoder.layer[1].register_forward_pre_hook(leave)
+    with hs.capture(model) as captured:
+        for _ in range(6):
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+            stop.clear()
+        assert lengths == [1, 2, 3, 4, 5]
+    assert all(trace.numbers == (0, 1) and trace.verify(reference=False).agrees for trace in captured.traces)
 
 
 def test_a_pass_whose_block_another_thread_closed_is_over() -> None:

@@ -28,6 +28,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import checkpoint
+from transformers import AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import headscope as hs
 from families import BY_NAME, DECODER, Family, built
@@ -140,6 +142,28 @@ def test_no_rows_or_no_tokens_leave_no_trace(name: str, shape: tuple[int, int], 
     assert captured.traces == []
     with pytest.raises(InputError, match="attended to any token"):
         _ = captured.trace
+
+
+def across(x: torch.Tensor, memory: torch.Tensor) -> list[torch.Tensor]:
+    """Queries, keys and values of one head."""
+    return [part[:, None] for part in (x, memory, memory)]
+
+
+CROSSED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "a class of its own": lambda self, *given: sdpa(*across(*given)),
+    "torch.nn": lambda self, x, memory: self.mha(x, memory, memory, need_weights=False)[0],
+    "torch.nn with weights": lambda self, x, memory: self.mha(x, memory, memory)[0],
+    "any function": lambda self, *given: ALL_ATTENTION_FUNCTIONS["any"](self, *across(*given), None)[0],
+}
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("name", CROSSED)
+def test_no_keys_leave_no_trace(name: str) -> None:
+    """The contexts of cross-attention to nothing are 0."""
+    AttentionInterface.register("any", lambda module, q, k, v, *_: ((q @ k.mT @ v).transpose(1, 2), None))
+    model = own(CROSSED[name], mha=nn.MultiheadAttention(32, 4, batch_first=True))
+    assert captured_of(model, torch.randn(2, 6, 32), torch.randn(2, 0, 32), options={"strict": False}).traces == []
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
@@ -422,7 +446,10 @@ def layer(name: str, attend: Callable[..., torch.Tensor], **attributes: Any) -> 
 
 # The function is in an object that is not looked into.
 SETTINGS = SimpleNamespace(kernel=sdpa)
-InSettings = layer("InSettings", lambda self, *qkv: self.settings.kernel(*qkv), settings=SETTINGS)
+InSettings, SettingsAttention = (
+    layer(name, lambda self, *qkv: self.settings.kernel(*qkv), settings=SETTINGS)
+    for name in ("InSettings", "SettingsAttention")
+)
 
 
 class Given(Residual):
@@ -586,7 +613,7 @@ def test_pytorchs_attention_is_read_and_silenced_by_whatever_name_it_is_called(c
 
 
 def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
-    """Alone it is a stack; among others that were numbered without it, it is listed."""
+    """Alone it is a stack; among others that were numbered without it, it is listed; its name may give it a number."""
     model, x = model_of(InSettings, InSettings), torch.randn(1, 7, 32)
     blocks = nn.ModuleDict({"seen": Residual(), "others": model}).eval()
     blocks.forward = lambda x: blocks["others"](blocks["seen"](x))  # type: ignore[method-assign]
@@ -597,6 +624,7 @@ def test_what_no_code_names_is_read_where_its_layer_can_be_told() -> None:
         assert_weights(captured["others"], {layer: weights})
     mixed = model_of(Residual, InSettings, Residual)
     refused(r"in 1 \(InSettings\)", mixed, x)
+    assert captured_of(model_of(Residual, SettingsAttention, Residual), x).trace.numbers == (0, 1, 2)
 
 
 def test_a_model_whose_only_attention_is_given_to_it() -> None:

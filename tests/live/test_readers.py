@@ -263,10 +263,15 @@ PROMPTS = {
 }
 
 
+DECODED = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 10]])
+"""A decoder's prompts: the numbers of their distances are those of several queries."""
+
+
 def generation(model: Any, **options: Any) -> tuple[Any, torch.Tensor]:
     """A capture of the tokens that a model generates after two prompts, and the sequences."""
+    prompts = {**PROMPTS, **({"decoder_input_ids": DECODED} if model.config.is_encoder_decoder else {})}
     with capture(model, **options) as captured:
-        sequences = model.generate(**PROMPTS, max_new_tokens=5, do_sample=False, pad_token_id=0, eos_token_id=None)
+        sequences = model.generate(**prompts, max_new_tokens=5, do_sample=False, pad_token_id=0, eos_token_id=None)
     return captured, sequences
 
 

@@ -174,6 +174,8 @@ class Forward:
         dropped: name of the first module that drops numbers at random in this pass; empty if none does.
         held: calls that may be parts of one layer's attention, until it is known what they are.
         caller: the frame in which it runs, until it is over.
+        handling: id of the exception that was being handled when it began.
+        again: number of calls of the module within its own call that are running.
     """
 
     number: int
@@ -201,6 +203,8 @@ class Forward:
     dropped: str = ""
     held: Any = None
     caller: FrameType | None = None
+    handling: int = 0
+    again: int = 0
 
     @cached_property
     def given(self) -> list[Sizes]:

@@ -226,6 +226,9 @@ class Session:
         """Begin a forward pass, unless one is already running in this thread (a forward pre-hook)."""
         thread = threading.get_ident()
         _end_abandoned()
+        running = self._open.get(thread)
+        if running is not None and all(forward is not running for _, forward in RUNNING.forwards):
+            self.abandon(running)  # of a thread that is gone, and had this number
         if thread not in self._open:
             self.note_outside(module)
             if not self.sees_this_thread() or torch._C._current_graph_task_id() >= 0:
@@ -236,7 +239,7 @@ class Session:
             self.hooks.put_last()
             whole = any(session.consumer.keeps_padding for session in OPEN)
             forward = Forward(next(self._numbers), module, args, kwargs, analyst=Analyst(whole=whole))
-            forward.caller = sys._getframe(2)
+            forward.caller, forward.handling = sys._getframe(2), id(sys.exc_info()[1])
             self._open[thread] = forward
             RUNNING.forwards.append((self, forward))
             with operators.Unwatched():
@@ -245,10 +248,12 @@ class Session:
             if self.consumer.follows:
                 follower = Follower(memory_of(self.model), self.consumer.replace)
                 following.begin(forward, self.tables, self._followers.setdefault(thread, follower))
+        elif self._open[thread].module is module:
+            self._open[thread].again += 1
         self._open[thread].progress.enter(module, args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """End the forward pass that this module began, with its output; None if it raised (a forward hook).
+        """End the forward pass that this module began, with its output, or None if it raised (a forward hook).
 
         Raises:
             UnsupportedError: attention ran that was not recorded.
@@ -256,8 +261,11 @@ class Session:
         forward = self.forward()
         if forward is None or forward.module is not module:
             return
+        if forward.again:
+            forward.again -= 1
+            return
         forward.output = output
-        if output is None:
+        if output is None and id(sys.exc_info()[1]) != forward.handling:
             self.abandon(forward)
             return
         self._leave(forward)

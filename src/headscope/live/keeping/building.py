@@ -133,8 +133,8 @@ class TraceBuilder(Consumer):
         Raises:
             InputError: a selected head doesn't exist.
         """
-        if not call.context.numel():
-            return  # no rows or no tokens: nothing attended
+        if not call.context.numel() or not call.k.numel():
+            return  # no rows, no queries or no keys: nothing attended
         if self.keeps_padding:
             call = replace(call, rules=call.rules.uncut(), beside=call.beside and call.beside.uncut())
         batch, heads, queries, _ = call.q.shape

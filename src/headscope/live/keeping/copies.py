@@ -169,7 +169,11 @@ class Copies:
 
 
 def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
-    """The records of a trace's layers. Arrays that several traces share are read-only."""
+    """The records of a trace's layers. Arrays that several traces share are read-only.
+
+    Raises:
+        InputError: fp16 is too narrow for their numbers.
+    """
     in_order = [layer.call["number"] for layer in layers] == list(range(len(layers)))
     records = []
     for layer in layers:
@@ -179,6 +183,12 @@ def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
                 arrays[name] = array = (part.tensor() if isinstance(part, KeySpan) else part).cpu().numpy()
                 if isinstance(part, KeySpan) and part.shared:
                     array.flags.writeable = False
+                if array.dtype == np.float16 and np.isinf(array).any():
+                    raise InputError(
+                        f"layer {layer.call['number']}: {name} has numbers beyond 65,504, the largest of fp16",
+                        where="dtype",
+                        advice='keep them in fp32, the default: dtype="fp32"',
+                    )
         call = {**layer.call, "number": None} if in_order else dict(layer.call)
         call["terms"] = call["terms"].mapped(lambda table: table.cpu().numpy())
         records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
