@@ -17,22 +17,10 @@ from headscope.anatomy.heads import OutOfRangeError
 from headscope.anatomy.tree import tree
 from headscope.checkpoint import Checkpoint, open_checkpoint
 from headscope.errors import InputError
-from making import bert_checkpoint
+from making import bert_checkpoint, bert_header
 
-LAYER = (
-    [f"attention.self.{part}.{kind}" for part in ("query", "key", "value") for kind in ("weight", "bias")]
-    + [f"attention.output.{part}.{kind}" for part in ("dense", "LayerNorm") for kind in ("weight", "bias")]
-    + [f"intermediate.dense.{kind}" for kind in ("weight", "bias")]
-    + [f"output.{part}.{kind}" for part in ("dense", "LayerNorm") for kind in ("weight", "bias")]
-)
-NAMES = [
-    *(f"embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")),
-    "embeddings.LayerNorm.weight",
-    "embeddings.LayerNorm.bias",
-    *(f"encoder.layer.{layer}.{name}" for layer in range(12) for name in LAYER),
-    "pooler.dense.weight",
-    "pooler.dense.bias",
-]
+NAMES = list(bert_header())
+"""In the class's order, which test_anatomy_against_transformers.py compares with transformers' for every class."""
 
 
 def test_bert_base(tmp_path: Path) -> None:

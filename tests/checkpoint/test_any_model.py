@@ -37,7 +37,7 @@ from transformers import (
 
 import headscope as hs
 from commands import run
-from explain.tops import TEXT, readable
+from explain.tops import TEXT, bi_encoder, readable
 from headscope.anatomy.refused_checkpoints import NOT_LOADED, SAVE_PLAIN
 from headscope.atlas.loading import load
 from headscope.atlas.run import source_of
@@ -49,7 +49,6 @@ from random_models import assert_same, made
 from random_models import run as run_module
 from small_bert import small_bert
 
-TOKENIZER = ("vocab.txt", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json")
 RESIDUES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"LAGVESIKRDTPNQFYMHCWXUBZO"]
 
 
@@ -57,9 +56,7 @@ def apart(folder: Path) -> tuple[Path, Path]:
     """A checkpoint without its tokenizer, and the tokenizer by itself."""
     weights, words = small_bert(folder / "weights"), folder / "words"
     words.mkdir()
-    for name in TOKENIZER:
-        if (weights / name).exists():
-            shutil.move(weights / name, words / name)
+    shutil.move(weights / "vocab.txt", words)
     return weights, words
 
 
@@ -121,20 +118,12 @@ def test_a_chain_without_spaces_says_what_to_do(tmp_path: Path) -> None:
     assert model.trace("M J K").tokens[2] == "[UNK]", "an unknown residue among others is shown as such"
 
 
-def sentence_transformer(folder: Path) -> Any:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    words = Transformer(str(small_bert(folder)))
-    return SentenceTransformer(modules=[words, Pooling(words.get_embedding_dimension(), "mean")], device="cpu")
-
-
 def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
     """With the weights that they have, not those of the files that they came from; the folder goes with the model.
 
     It has no model card: to write one, the library asks the hub.
     """
-    held = sentence_transformer(tmp_path / "small")
+    held = bi_encoder("mean", folder=small_bert(tmp_path / "small"))
     with torch.no_grad():
         held[0].auto_model.encoder.layer[0].attention.self.query.weight *= 3
     model = hs.open(held)
@@ -170,7 +159,7 @@ def test_models_and_pipelines_of_transformers(tmp_path: Path, classifier: tuple[
 
 def test_what_holds_a_tokenizer_brings_it(tmp_path: Path, classifier: tuple[Any, Any, Any]) -> None:
     """A pipeline runs as its user calls it; a model of sentence-transformers has a forward of its own."""
-    held, (model, words, pipeline) = sentence_transformer(tmp_path / "sentence"), classifier
+    held, (model, words, pipeline) = bi_encoder("mean", folder=small_bert(tmp_path / "sentence")), classifier
     expected = hs.trace(model, TEXT, tokenizer=words)
     for call, captured in ((pipeline, hs.capture(pipeline)), (held.encode, hs.capture(held))):
         with captured:

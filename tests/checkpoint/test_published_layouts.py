@@ -118,35 +118,28 @@ class Published:
         return f"{self.repository} {self.suffix}"
 
 
+def mpnet(tensors: Tensors) -> Tensors:
+    """With the positions that transformers 4 saved."""
+    return {"embeddings.position_ids": torch.arange(66)[None], **tensors}
+
+
+MODERN = tied("model.embeddings.tok_embeddings.weight", "decoder.weight")
+ALBERT = tied("albert.embeddings.word_embeddings.weight", "predictions.decoder.weight")
 GTE, NOMIC = "alibaba-nlp-community/gte-multilingual-base", "nomic-ai/nomic-embed-text-v1.5"
 LABELS = {"architectures": ["GteForTokenClassification"], "id2label": {"0": "a", "1": "b", "2": "c"}}
+ROTATION = {"rope_parameters": {"rope_theta": 250000.0, "rope_type": "default"}}
+BERT = within("nomic_bert.", "bert.")
 PUBLISHED = (
     Published("microsoft/deberta-v3-base", "DebertaV2", "ForMaskedLM", deberta_v3),
-    Published(
-        *("answerdotai/ModernBERT-base", "ModernBert", "ForMaskedLM"),
-        tied("model.embeddings.tok_embeddings.weight", "decoder.weight"),
-    ),
-    Published(
-        *("sentence-transformers/all-mpnet-base-v2", "MPNet", "Model"),
-        lambda tensors: {"embeddings.position_ids": torch.arange(66)[None], **tensors},  # as transformers 4 saved
-        config={"layer_norm_eps": 1e-5},
-    ),
-    Published(
-        *("albert/albert-base-v2", "Albert", "ForMaskedLM"),
-        tied("albert.embeddings.word_embeddings.weight", "predictions.decoder.weight"),
-    ),
+    Published("answerdotai/ModernBERT-base", "ModernBert", "ForMaskedLM", MODERN),
+    Published("sentence-transformers/all-mpnet-base-v2", "MPNet", "Model", mpnet, config={"layer_norm_eps": 1e-5}),
+    Published("albert/albert-base-v2", "Albert", "ForMaskedLM", ALBERT),
     Published("facebook/esm2_t6_8M_UR50D", "Esm", "ForMaskedLM", esm2, config={"layer_norm_eps": 1e-5}),
     Published(NOMIC, "NomicBert", "Model"),
-    Published(
-        *(NOMIC, "NomicBert", "ForMaskedLM", within("nomic_bert.", "bert.")),
-        architectures=["NomicBertForPreTraining"],
-    ),
+    Published(NOMIC, "NomicBert", "ForMaskedLM", BERT, architectures=["NomicBertForPreTraining"]),
     Published(GTE, "Gte", "ForMaskedLM", config={"type_vocab_size": 1}),
     Published(GTE, "Gte", "ForTokenClassification", within("gte.", "new."), config={"type_vocab_size": 1}, **LABELS),
-    Published(
-        *("EuroBERT/EuroBERT-210m", "EuroBert", "ForMaskedLM"),
-        config={"rope_parameters": {"rope_theta": 250000.0, "rope_type": "default"}},
-    ),
+    Published("EuroBERT/EuroBERT-210m", "EuroBert", "ForMaskedLM", config=ROTATION),
     Published("google-bert/bert-base-uncased", "Bert", "ForPreTraining", google),
 )
 

@@ -320,6 +320,15 @@ def refused(*args: str) -> str:
         (["shapes", "nowhere/at-all"], "nowhere/at-all"),
         (["shapes", "./not-there"], "not-there"),
         (["attend", "{small}"], "TEXT"),
+        (["effects", "{small}"], "TEXT is missing"),
+        (["effects", "{small}", "the [MASK]", "--target", "hat", "--set", "vector=true"], "exclude each other"),
+        (["effects", "{small}", "the [MASK]", "--at", "5"], "--at requires --target"),
+        (["effects", "{small}", "the [MASK]", "--top", "0"], "--top is 0"),
+        (["compare", "-", "no-such-folder/at/all"], "no-such-folder"),
+        (["compare", "-", "-", "--top", "0"], "--top is 0"),
+        (["compare", "-", "-", "--statistic", "entropy"], "statistics need texts"),
+        (["compare", "-", "-", "no-such-corpus"], "no such file or folder"),
+        (["compare", "-", "-", "--json", "--csv"], "exclude each other"),
     ],
 )
 def test_refusals(args, said, small, tmp_path, monkeypatch):

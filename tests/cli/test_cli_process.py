@@ -69,17 +69,13 @@ def on_a_terminal(*args: str, columns: int = 100, **more: str) -> str:
     return seen.decode()
 
 
-def test_shapes_imports_no_array_library(tmp_path):
-    folder = bert_checkpoint(tmp_path, LARGE)
-    code = f"from headscope.cli import app; app(['shapes', {str(folder)!r}], standalone_mode=False)"
-    heavy = ("numpy", "torch", "transformers", "tokenizers", "huggingface_hub", "safetensors", "rich.console")
-    assert imported(code, heavy) == []
+def test_shapes_imports_no_array_library_and_attend_no_torch(small, tmp_path):
+    folder, heavy = str(bert_checkpoint(tmp_path, LARGE)), ("torch", "transformers", "huggingface_hub")
+    code = "from headscope.cli import app; app({!r}, standalone_mode=False)"
+    arrays = ("numpy", "tokenizers", "safetensors", "rich.console")
+    assert imported(code.format(["shapes", folder]), (*heavy, *arrays)) == []
+    assert imported(code.format(["attend", small, TEXT]), heavy) == []
     assert "335,141,888" in run("shapes", folder).stdout
-
-
-def test_attend_imports_no_torch(small):
-    code = f"from headscope.cli import app; app(['attend', {small!r}, {TEXT!r}], standalone_mode=False)"
-    assert imported(code, ("torch", "transformers", "huggingface_hub")) == []
 
 
 def test_version():
@@ -87,19 +83,31 @@ def test_version():
     assert re.fullmatch(r"headscope \d+\.\d+\.\d+\S*\n", done.stdout)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_completion_prints_a_script(shell):
     done = headscope(_HEADSCOPE_COMPLETE=f"source_{shell}")
     assert done.returncode == 0
     assert "headscope" in done.stdout or "HEADSCOPE" in done.stdout
 
 
-def test_completion_knows_commands_and_classes():
-    def completed(words: str) -> str:
-        return headscope(_HEADSCOPE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(words.count(" "))).stdout
+COMPLETED = """eval "$(_HEADSCOPE_COMPLETE=source_bash headscope)"
+complete -p headscope
+for words in 'headscope att' 'headscope fit - BertForS'; do
+    COMP_WORDS=($words) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    $(complete -p headscope | grep -o '_[a-z_]*') headscope
+    echo "${COMPREPLY[@]}"
+done"""
 
-    assert completed("headscope att").split() == ["attend", "attribute"]
-    assert "BertForSequenceClassification" in completed("headscope fit - BertForS")
+
+def test_completion_knows_commands_and_classes(tmp_path):
+    """As bash asks, which evaluates the script and calls the function that it names."""
+    (tmp_path / "headscope").write_text(f'#!/bin/sh\nexec {COMMAND} "$@"\n')
+    (tmp_path / "headscope").chmod(0o755)
+    done = shell(COMPLETED, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.stderr == b""
+    _, commands, classes = done.stdout.decode().splitlines()
+    assert commands.split() == ["attend", "attribute"]
+    assert "BertForSequenceClassification" in classes.split()
 
 
 def test_a_refusal_has_no_traceback_but_with_debug(small):
@@ -171,8 +179,8 @@ def quoted(small: str) -> str:
 
 
 def shell(line: str, **more: str) -> subprocess.CompletedProcess[bytes]:
-    """A line for bash; `headscope` in it is the command."""
-    line = line.replace("headscope", COMMAND, 1)
+    """A line for bash, which begins with `headscope`, the command, or lines that call it otherwise."""
+    line = line.replace("headscope ", f"{COMMAND} ", 1) if line.startswith("headscope ") else line
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
         env=environment(**more),

@@ -135,19 +135,17 @@ def test_an_output_that_is_no_number_is_refused(tmp_path: Path) -> None:
         checkpoint.module.classifier.bias[1] = float("nan")
     checkpoint.module.save_pretrained(tmp_path)
     model = hs.open(tmp_path)
-    for explain in (model.attribute, model.effects):
-        with pytest.raises(CheckpointError, match=r"not a number|is nan"):
-            explain(TEXT, 1)
+    for explain in (lambda: model.attribute(TEXT, 1), lambda: model.effects(TEXT, 1), lambda: model.predict(TEXT)):
+        with pytest.raises(CheckpointError, match=r"not a number|is nan|NaN or infinite"):
+            explain()
 
 
-def test_refusals(model: hs.Model) -> None:
-    with pytest.raises(InputError, match="73 tokens"):
-        model.attribute("[MASK] " + "cat " * 70)
+def test_a_text_s_vector_is_of_what_the_model_takes_and_a_word_has_a_place(model: hs.Model) -> None:
+    for words in ("[MASK] " + "cat " * 70, "the cat"):
+        with pytest.raises(InputError, match=r"73 tokens|no \[MASK\]"):
+            model.attribute(words, "mat")
     with pytest.warns(NoteWarning, match="cut to 64 tokens"):
-        notes = model.attribute("cat " * 70).notes
-    assert "from 72 to 64 tokens" in " ".join(notes)  # the text's vector, as elsewhere
-    with pytest.raises(InputError, match=r"no \[MASK\]"):
-        model.attribute("the cat", "mat")
+        assert "from 72 to 64 tokens" in " ".join(model.attribute("cat " * 70).notes)
 
 
 def test_the_distance_of_a_vector_from_itself_has_no_slope(tmp_path: Path) -> None:

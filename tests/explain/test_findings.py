@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import headscope as hs
 from by_hand import Projection, axis_of
-from explain.tops import captured_trace
+from explain.tops import captured_trace, in_torch
 from headscope.errors import InputError
 from headscope.explain import findings as findings_module
 from headscope.explain.finding_measures import surprise
@@ -23,6 +23,7 @@ from headscope.explain.findings import LEAST_SURPRISE, MOST_OF_A_KIND, findings,
 from headscope.heads.kinds import FINDINGS
 from headscope.results.explained import Cell, Finding
 from headscope.results.tokens import TokenAxis
+from headscope.runs.engine import Edit
 from headscope.traces import LayerRecord, Trace
 from naive_layers import MINILM, minilm, naive_layers
 from peak import Peak
@@ -223,35 +224,17 @@ def test_a_pronoun_says_what_it_stands_for() -> None:
     assert one.sentence.startswith("“it” looks at “horse”: head 1.0, weight .7")
 
 
-def without(cell: Cell, ids: tuple[int, ...]) -> torch.Tensor:
-    """(S, d_model): transformers' last hidden states if one query of one head can't see one key."""
-    module = minilm()
-    layer = naive_layers(module, ids)[cell.layer]
-    row = layer.p[cell.head, cell.query].clone()
-    row[cell.key] = 0
-    width = layer.v.shape[-1]
-
-    def cut(_: object, __: object, output: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        output[0][0, cell.query, cell.head * width : (cell.head + 1) * width] = row / row.sum() @ layer.v[cell.head]
-        return output
-
-    hook = module.encoder.layer[cell.layer].attention.self.register_forward_hook(cut)
-    try:
-        return naive_layers(module, ids)[-1].output
-    finally:
-        hook.remove()
-
-
 def test_a_link_that_moves_nothing_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against transformers' last hidden states where one query of one head can't see one key."""
     trace = hs.open(MINILM).trace("The animal did not cross the street because it was too tired.")
     first, second, *_ = [one for one in trace.findings() if one.kind == "link"]
     assert first.sentence.startswith("“it” looks at “animal”: head 3.1, weight .69")
-    states = naive_layers(minilm(), trace.ids)[-1].output
+    module = minilm()
     for one in (first, second):
-        cell, *_ = one.cells
-        with torch.no_grad():
-            cosine = torch.cosine_similarity(states, without(cell, trace.ids), dim=-1)[cell.query]
-        assert one.numbers["moved"] == pytest.approx(1 - float(cosine), abs=1e-5)
+        layer, head, query, key = astuple(one.cells[0])
+        cut = Edit(layer, head, "edge", edge=(query, key))
+        a, b = (in_torch(module, list(trace.ids), edits, [])[query] for edits in ((), (cut,)))
+        assert one.numbers["moved"] == pytest.approx(1 - a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5)
     monkeypatch.setattr(findings_module, "LEAST_MOVED", (first.numbers["moved"] + second.numbers["moved"]) / 2)
     assert [one.cells for one in trace.findings()[:2]] == [second.cells, first.cells]
 

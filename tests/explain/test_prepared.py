@@ -147,15 +147,21 @@ def test_the_page_reads_the_target_from_the_same_tokens(folders: dict[str, Path]
     assert after.notes == trace.notes
 
 
+def short(folder: Path, kind: str, suffix: str, **config: Any) -> Any:
+    """A model of sentence-transformers that reads twelve tokens."""
+    import sentence_transformers
+
+    readable(folder / "plain", "Bert", suffix, **config)
+    library = getattr(sentence_transformers, kind)(str(folder / "plain"), device="cpu")
+    library.max_seq_length = 12
+    return library
+
+
 @pytest.mark.parametrize(
     ("kind", "suffix"), [("CrossEncoder", "ForSequenceClassification"), ("SparseEncoder", "ForMaskedLM")]
 )
 def test_models_without_a_text_s_vector_cut_as_the_library_does(tmp_path: Path, kind: str, suffix: str) -> None:
-    import sentence_transformers
-
-    readable(tmp_path / "plain", "Bert", suffix, num_labels=1)
-    library: Any = getattr(sentence_transformers, kind)(str(tmp_path / "plain"), device="cpu")
-    library.max_seq_length = 12
+    library = short(tmp_path, kind, suffix, num_labels=1)
     library.prompts, library.default_prompt_name = {"find": "her hat : "}, "find"
     library.save_pretrained(str(tmp_path / "saved"), create_model_card=False)
     model = hs.open(tmp_path / "saved")
@@ -240,12 +246,7 @@ def test_the_screen_says_what_was_cut(folders: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("command", ["attend", "predict", "verify", "why"])
 def test_commands_say_what_was_done_to_a_text(tmp_path: Path, command: str) -> None:
-    import sentence_transformers
-
-    readable(tmp_path / "plain", "Bert", "ForMaskedLM")
-    library: Any = sentence_transformers.SparseEncoder(str(tmp_path / "plain"), device="cpu")
-    library.max_seq_length = 12
-    library.save_pretrained(str(tmp_path / "saved"), create_model_card=False)
+    short(tmp_path, "SparseEncoder", "ForMaskedLM").save_pretrained(str(tmp_path / "saved"), create_model_card=False)
     more = {"why": ["0.0", "1", "2"]}.get(command, [])
     result = run(command, str(tmp_path / "saved"), "[MASK] sat " + "the cat " * 12, *more, "--json")
     note = "the text was cut from 28 to 12 tokens"

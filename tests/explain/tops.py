@@ -33,13 +33,13 @@ def readable(folder: Path, stem: str, suffix: str, **config: Any) -> Made:
     return checkpoint
 
 
-def bi_encoder(mode: str, normalised: bool = False, **options: Any) -> Any:
-    """A model of sentence-transformers over the bundled one; imported late, for most workers run no test with it."""
+def bi_encoder(mode: str, normalised: bool = False, folder: Path = BUNDLED, **options: Any) -> Any:
+    """A model of sentence-transformers over another; imported late, for most workers run no test with it."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
 
-    transformer = Transformer(str(BUNDLED))
+    transformer = Transformer(str(folder))
     modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)]
     return SentenceTransformer(modules=modules + [Normalize()] * normalised, device="cpu", **options)
 

@@ -74,7 +74,8 @@ PRE_NORM: dict[str, Way] = {
     "EuroBert": ("layers", "self_attn.v_proj", "self_attn.o_proj", ""),
     "ModernBert": ("layers", "attn.Wqkv", "attn.Wo", ""),
 }
-WAYS = {**PRE_NORM, "DistilBert": ("transformer.layer", "attention.v_lin", "attention.out_lin", "sa_layer_norm")}
+WAYS = {**PRE_NORM, "Llama": PRE_NORM["EuroBert"]}
+WAYS["DistilBert"] = ("transformer.layer", "attention.v_lin", "attention.out_lin", "sa_layer_norm")
 """Family -> its layers, and in each the projections to the values (ModernBERT's last third) and of the contexts, and
 the norm after the heads; other families have BERT's."""
 

@@ -65,12 +65,6 @@ def test_the_same_weights_are_nan_as_in_transformers(folders: dict[str, Path], p
     assert trace.broken == nan == REACHED[place]
 
 
-@places
-def test_a_line_says_where_it_begins(folders: dict[str, Path], place: str) -> None:
-    line = broken_line(hs.open(folders[place]).trace(TEXT))
-    assert f"It begins {BEGINS[place]};" in line
-
-
 def test_a_sound_model_has_nothing_to_say() -> None:
     trace = hs.open("-").trace(TEXT)
     assert trace.broken == ()
