@@ -220,7 +220,7 @@ def read_csv(path: Path, name: str, *, field: str, max_document: int) -> Iterato
                 column = header.index(field)
             elif row:
                 number += 1
-                weight = float(sum(map(len, row)) + len(row))
+                weight = float(sum(len(cell.encode("utf-8", "surrogateescape")) + 1 for cell in row))
                 if column < len(row):
                     yield checked(place, row[column], weight, max_document)
                 else:
