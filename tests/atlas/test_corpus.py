@@ -356,6 +356,8 @@ def test_what_is_no_regular_file(tmp_path):
             opens("a\0b")
     with pytest.raises(InputError, match=r"File name too long|no such file"):
         open_corpus("a text instead of a list of texts, " * 10)
+    with pytest.raises(InputError, match="a text is not a corpus"):
+        open_corpus("a text\ninstead of a list of texts")
 
 
 def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):

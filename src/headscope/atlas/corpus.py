@@ -130,6 +130,8 @@ def open_corpus(
         if files:
             fixed = takewhile(lambda part: not _is_pattern(part), path.parts)
             return _of_files(path.name, Path(*fixed), files)
+    if "\n" in name:
+        raise InputError("a text is not a corpus", where=f"{name:.80}", advice="pass a list of texts: [text]")
     raise InputError(
         "no file matches this pattern" if _is_pattern(name) else "there is no such file or folder",
         where=name,
