@@ -156,13 +156,8 @@ def average_linkage(distances: np.ndarray, count: int) -> set[frozenset[int]]:
     return set(groups)
 
 
-def test_the_similarity_of_a_survey_is_the_mean_over_its_windows(tmp_path: Path) -> None:
-    texts = [text for text in TEXTS if text]
-    survey = hs.survey("-", texts, out=tmp_path / "out", head_distances=10, **OPTIONS)
-    found = survey.similarity
-    model = hs.open("-")
-    expected = np.mean([model.trace(text).head_distances().array for text in texts], axis=0)
-    np.testing.assert_allclose(found.array, expected, atol=2e-4)
+def test_the_similarity_of_a_survey_has_names_clusters_and_a_figure(tmp_path: Path, whole: hs.Survey) -> None:
+    found = whole.similarity
     assert found.heads == tuple((layer, head) for layer in range(4) for head in range(4))
     frame = found.to_pandas()
     assert frame.loc["1.2", "3.0"] == found[6, 12]
@@ -184,6 +179,8 @@ def test_a_trace_s_distances_have_the_same(bert: hs.Model) -> None:
     assert HeadDistances.of(np.zeros((1, 1)), [(0, 0)]).clusters(3) == [[(0, 0)]]
     with pytest.raises(InputError, match="count is 0"):
         found.clusters(0)
+    with pytest.raises(InputError, match="not a number"):
+        HeadDistances.of(np.full((2, 2), np.nan), found.heads[:2]).clusters(2)
 
 
 def files_of(folder: Path) -> dict[str, tuple[Any, pd.DataFrame]]:

@@ -69,9 +69,6 @@ def test_a_pattern(tmp_path):
         open_corpus(f"{tmp_path}/*.pdf")
     with pytest.raises(InputError, match="no such file or folder"):
         open_corpus(tmp_path / "z")
-
-
-def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
     (tmp_path / "what[1]?.txt").write_text("it is there")
     assert texts(open_corpus(tmp_path / "what[1]?.txt")) == {"what[1]?.txt": "it is there"}
 
@@ -87,27 +84,13 @@ def test_json_lines(tmp_path):
 
 def test_bad_json_lines_are_refused_one_by_one(tmp_path):
     file = tmp_path / "a.jsonl"
-    file.write_bytes(
-        b'{"text": "good"}\n[1]\n{"other": 1}\n{"text": 5}\n{"text": "half\n{"text": "\xff"}\n'
-        + b'{"text": ""}\n{"text": "'
-        + b"x" * 20_000
-        + b'"}\n{"text": "'
-        + b"y" * 1001
-        + b'"}\n{"text": "\\ud800"}\n'
-        + b'{"text": "good too"}'
-    )
+    written = (b"good", b"\xff", b"", b"x" * 20_000, b"y" * 1001, b"\\ud800", b"good too")
+    lines = [b'{"text": "%b"}' % text for text in written]
+    lines[1:1] = [b"[1]", b'{"other": 1}', b'{"text": 5}', b'{"text": "half']
+    file.write_bytes(b"\n".join(lines))
     assert [one.name for one in read(open_corpus(file)) if isinstance(one, Document)] == ["a.jsonl#1", "a.jsonl#11"]
-    assert refusals(open_corpus(file)) == {
-        "a.jsonl#2": "no field",
-        "a.jsonl#3": "no field",
-        "a.jsonl#4": "no text",
-        "a.jsonl#5": "not JSON",
-        "a.jsonl#6": "not UTF-8",
-        "a.jsonl#7": "empty",
-        "a.jsonl#8": "too long",
-        "a.jsonl#9": "too long",
-        "a.jsonl#10": "not UTF-8",
-    }
+    reasons = ["no field", "no field", "no text", "not JSON", "not UTF-8", "empty", "too long", "too long", "not UTF-8"]
+    assert refusals(open_corpus(file)) == {f"a.jsonl#{at}": reason for at, reason in enumerate(reasons, 2)}
 
 
 @pytest.mark.parametrize(("ending", "delimiter"), [(".csv", ","), (".tsv", "\t")])
@@ -119,6 +102,9 @@ def test_csv(tmp_path, ending, delimiter):
     writer.writerows(enumerate(TEXTS))
     file.write_text(sink.getvalue(), encoding="utf-8", newline="")
     assert texts(open_corpus(file), "body") == {f"a{ending}#{at + 1}": text for at, text in enumerate(TEXTS)}
+    file.write_text(f"id{delimiter}body\n" + f"1{delimiter}三 é\n" * 9, encoding="utf-8", newline="")
+    weights = [one.weight for one in read(open_corpus(file), "body")]
+    assert sum(weights) == file.stat().st_size - len("id,body\n")
 
 
 def test_bad_csv_rows_are_refused_and_the_module_is_left_as_it_was(tmp_path):
@@ -203,21 +189,21 @@ def test_a_dataset_saved_to_disk(tmp_path):
         open_corpus(tmp_path / "train")
 
 
-def test_standard_input_is_one_document():
+def test_standard_input_is_one_document(monkeypatch):
     corpus = open_corpus("-", io.BytesIO(b"Zwei Zeilen\nwarten"))
     assert texts(corpus) == {"-": "Zwei Zeilen\nwarten"}
     assert refusals(open_corpus("-", io.BytesIO(b"x" * 5000))) == {"-": "too long"}
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InputError, match="standard input is closed"):
+        open_corpus("-")
 
 
-def test_texts_in_memory():
+def test_texts_and_records_in_memory():
+    """The rows of a dataset, too: its iterator has them as mappings."""
     corpus = open_corpus(["a", "", "b"])
     assert [one.name for one in read(corpus)] == ["0", "1", "2"]
     for column in (pyarrow.array(["a", "", "b"]), pyarrow.chunked_array([["a"], ["", "b"]])):
         assert [*read(open_corpus(column))] == [*read(corpus)]
-
-
-def test_records_in_memory():
-    """The rows of a dataset: its iterator has them as mappings."""
     corpus = open_corpus([{"text": "a", "stars": 3}, {"line": "b"}, "c", {"text": None}, {0: "d"}])
     assert [one.text for one in read(corpus) if isinstance(one, Document)] == ["a", "c"]
     assert refusals(corpus) == {"1": "no field", "3": "no text", "4": "no field"}
@@ -370,6 +356,8 @@ def test_what_is_no_regular_file(tmp_path):
             opens("a\0b")
     with pytest.raises(InputError, match=r"File name too long|no such file"):
         open_corpus("a text instead of a list of texts, " * 10)
+    with pytest.raises(InputError, match="a text is not a corpus"):
+        open_corpus("a text\ninstead of a list of texts")
 
 
 def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
@@ -387,12 +375,6 @@ def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="can't be listed: Permission denied") as caught:
         open_corpus(tmp_path)
     assert str(caught.value.where).endswith("closed")
-
-
-def test_standard_input_that_is_closed(monkeypatch):
-    monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(InputError, match="standard input is closed"):
-        open_corpus("-")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "latin-1", "cp1252"])
@@ -515,12 +497,8 @@ def test_documents(tmp_path: Path) -> None:
     """A sentence before the first `# newdoc` is a document of its own; then each comment begins one."""
     one = f"{word(1, 0, 'root')}\n\n"
     read = documents(tmp_path, one + one + "# newdoc\n" + one + one + "\n\n# newdoc id = b\n# newpar\n" + one)
-    assert [(document.name, len(document.sentences)) for document in read if isinstance(document, Document)] == [
-        ("t.conllu#1", 1),
-        ("t.conllu#2", 1),
-        ("t.conllu#3", 2),
-        ("t.conllu#4", 1),
-    ]
+    counts = [(document.name, len(document.sentences)) for document in read if isinstance(document, Document)]
+    assert counts == [(f"t.conllu#{at}", count) for at, count in enumerate((1, 1, 2, 1), 1)]
 
 
 def test_a_whole_treebank() -> None:

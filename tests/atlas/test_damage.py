@@ -237,12 +237,13 @@ def test_without_a_manifest_the_parts_say_whose_they_are(copy, corpus, manifest)
     assert contents(copy) == before
 
 
-def test_a_damaged_manifest_among_other_things_is_left_alone(tmp_path, corpus):
-    (tmp_path / MANIFEST).write_bytes(b"half a man")
-    (tmp_path / "thesis.tex").write_text("all of it")
-    with pytest.raises(InputError, match=r"the manifest can't be read"):
-        hs.survey("-", corpus, out=tmp_path, **OPTIONS)
-    assert (tmp_path / MANIFEST).read_bytes() == b"half a man"
+def test_other_things_are_left_alone_with_a_damaged_manifest_among_them_or_none(tmp_path, corpus):
+    files = {"thesis.tex": b"all of it", MANIFEST: b"half a man"}
+    for (name, data), message in zip(files.items(), (r"holds other files: thesis\.tex", "can't be read"), strict=True):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match=message):
+            hs.survey("-", corpus, out=tmp_path, **OPTIONS)
+    assert contents(tmp_path) == files
 
 
 def test_a_part_too_many(whole, copy, corpus, other):

@@ -516,24 +516,14 @@ def test_sum_of_a_label(labels: dict[str, dict[str, object]], made: list[Made]) 
     assert row["key"] == ["VERB"]
 
 
-@pytest.mark.parametrize(
-    ("made_up", "vectors"),
-    [
-        (lambda made: made[:1], random_vectors),
-        (lambda made: [Made(("x",), (1,), ("NOUN",), (-1,), ("root",))] * 40, random_vectors),
-    ],
-    ids=["one sentence", "one word"],
-)
-def test_too_little_text_says_nothing(made_up: object, vectors: object, made: list[Made]) -> None:
-    some = made_up(made)  # type: ignore[operator]
-    seen, pairs = observed(some, [keys_of("VERB"), offset(-1)])
-    rows = labels_of(seen, [(0, 0), (0, 1)], pairs, vectors)[0].to_pylist()  # type: ignore[arg-type]
-    assert [row["label"] for row in rows] == ["none", "none"]
-    assert all(row["note"].startswith("fewer than") for row in rows)
-    assert {reason for row in rows for reason in row["reason"]} <= {"documents", "words", "pairs"}
-
-
-def test_reasons_are_columns_and_sentences(made: list[Made]) -> None:
+def test_too_little_text_says_nothing_and_why(made: list[Made]) -> None:
+    """Of one sentence, and of one word; reasons are columns and sentences."""
+    for some in (made[:1], [Made(("x",), (1,), ("NOUN",), (-1,), ("root",))] * 40):
+        seen, pairs = observed(some, [keys_of("VERB"), offset(-1)])
+        rows = labels_of(seen, [(0, 0), (0, 1)], pairs, random_vectors)[0].to_pylist()
+        assert [row["label"] for row in rows] == ["none", "none"]
+        assert all(row["note"].startswith("fewer than") for row in rows)
+        assert {reason for row in rows for reason in row["reason"]} <= {"documents", "words", "pairs"}
     seen, pairs = observed(made[:6], [keys_of("VERB"), offset(-1)])
     rows = labels_of(seen, [(0, 0), (0, 1)], pairs, no_vectors)[0].to_pylist()  # type: ignore[arg-type]
     assert [(row["label"], row["reason"], row["reason_count"]) for row in rows] == 2 * [("none", ["documents"], [4])]
@@ -758,7 +748,6 @@ def test_one_document_and_an_empty_one(tmp_path: Path) -> None:
     assert set(survey.labels["note"].to_pylist()) == {"fewer than 4 documents in a half"}
     assert "16 heads without a label: fewer than 4 documents in a half" in screen_of(survey)
     assert "--set pieces=20" in screen_of(survey)
-    assert survey.removal["cost_held_out"].null_count == len(survey.removal)
     assert "where they were chosen" in screen_of(survey)
     (tmp_path / "empty.conllu").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="it has no sentence") as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from surveying import ALICE, SENTENCES, TREEBANK, Naive, bundled_eager, numbers_of, observed
+from surveying import SENTENCES, TREEBANK, Naive, bundled_eager, numbers_of, observed
 
 import headscope as hs
 from headscope.atlas.examples import BESIDE
@@ -154,11 +154,3 @@ def test_every_head_s_relations_are_those_of_loops(treebank_survey: hs.Survey, n
         assert row["count"] == count
         assert row["score"] == pytest.approx(hits / count)
         assert row["low"] <= row["score"] <= row["high"]
-
-
-def test_text_has_lines_too(tmp_path: Path) -> None:
-    """Windows of running text, whose words are as the tokenizer cuts them."""
-    survey = hs.survey("-", [ALICE[:1500], ALICE[3000:4000]], out=tmp_path / "out", **SENTENCES)
-    for example, line in zip(survey.read("examples").to_pylist(), survey.lines.to_pylist(), strict=True):
-        assert line["words"][line["numbers"].index(example["key"])] == example["key_word"]
-        assert line["weights"][line["numbers"].index(example["key"])] == pytest.approx(example["weight"], abs=2e-6)

@@ -348,6 +348,7 @@ def test_forms_of_files(tmp_path: Path, documents: Any) -> None:
         ("a.txt", "x", ".txt is no form of pairs"),
         ("a.pdb", "HEADER\n", "no residue has"),
         ("a.pdb", "ATOM      1  CA  ALA A   1       x.000   0.000   0.000\n", "line 1 has no coordinates"),
+        ("a.pdb", "ATOM      1  CA  ALA A   1         nan   0.000   0.000\n", "line 1 has no coordinates"),
         ("missing.jsonl", None, "can't be read"),
     ],
 )

@@ -137,9 +137,14 @@ def test_heads_lie_on_the_plane_at_their_distances(tmp_path: Path) -> None:
 
 def test_every_statistic_has_a_unit_and_a_sentence() -> None:
     assert all(statistic.unit and statistic.most for statistic in CATALOG.values())
-    assert [rounded(value) for value in (0.5, -12.345, 123.45, 4567.8, float("nan"))] == [
-        "0.500", "-12.35", "123.5", "4568", "-",
-    ]  # fmt: skip
+
+
+def test_numbers_and_axes_are_rounded() -> None:
+    values = {0.5: "0.500", -12.345: "-12.35", 123.45: "123.5", 4567.8: "4568", float("nan"): "-"}
+    assert [*map(rounded, values)] == [*values.values()]
+    assert [round_up(value) for value in (0, 0.013, 0.2, 3.1, 7, 10)] == [1, 0.02, 0.2, 5, 10, 10]
+    assert layer_ticks(tuple(range(12))) == tuple(range(12))
+    assert layer_ticks(tuple(range(24))) == tuple(range(0, 24, 2))
 
 
 def test_a_model_of_one_head_has_numbers_too(tmp_path: Path) -> None:
@@ -170,24 +175,14 @@ def test_the_site_of_bert_base_is_below_30_mb(tmp_path: Path) -> None:
     assert 2 * (144 * max(heads) + rest) < 30_000_000
 
 
-def test_scaling_says_what_a_plane_cannot_hold() -> None:
+@pytest.mark.parametrize(("size", "share"), [(1, 1), (2, 1), (4, 2 / 3)])
+def test_scaling_says_what_a_plane_cannot_hold(size: int, share: float) -> None:
     """A regular tetrahedron has three equal axes, of which a plane holds two."""
-    points, kept = classical_scaling(np.ones((4, 4)) - np.eye(4))
-    assert kept == pytest.approx(2 / 3)
-    np.testing.assert_allclose(np.abs((points**2).sum(0)), 0.5)
-
-
-@pytest.mark.parametrize("size", [1, 2])
-def test_scaling_of_few_points(size: int) -> None:
     points, kept = classical_scaling(np.ones((size, size)) - np.eye(size))
-    assert points.shape == (size, 2)
-    assert np.linalg.norm(points[0] - points[-1]) == pytest.approx(size - 1)
-    assert kept == 1
-
-
-def test_scaling_refuses_what_is_no_number() -> None:
+    assert (points.shape, kept) == ((size, 2), pytest.approx(share))
+    assert (points**2).sum() == pytest.approx(share * (size - 1) / 2)
     with pytest.raises(InputError, match="not a number"):
-        classical_scaling(np.full((2, 2), np.nan))
+        classical_scaling(np.full((size, size), np.nan))
 
 
 @pytest.mark.parametrize(("heads", "spread"), [(1, 0), (4, 0), (12, 30), (144, 90), (384, 150)])
@@ -207,14 +202,5 @@ def test_no_name_covers_another_or_a_point(heads: int, spread: float) -> None:
         line = leader(points[at], middles[at], widths[at], 6, 3)
         near = np.linalg.norm(np.maximum(np.abs(middles[at] - points[at]) - halves[at], 0)) < 3 + 6
         assert near if line is None else np.linalg.norm(line[0] - points[at]) == pytest.approx(3)
-
-
-def test_a_name_without_room_is_left_out() -> None:
     result = place_labels(np.full((2, 2), 5.0), np.array([4.0, 11.0]), 3, radius=1, low=(0, 0), high=(10, 10))
     assert np.isfinite(result).tolist() == [[True, True], [False, False]]
-
-
-def test_axes_end_at_round_numbers() -> None:
-    assert [round_up(value) for value in (0, 0.013, 0.2, 3.1, 7, 10)] == [1, 0.02, 0.2, 5, 10, 10]
-    assert layer_ticks(tuple(range(12))) == tuple(range(12))
-    assert layer_ticks(tuple(range(24))) == tuple(range(0, 24, 2))

@@ -154,12 +154,6 @@ def test_another_corpus_is_refused(begun, corpus, tmp_path):
         hs.survey("-", copy, out=begun, head_distances=2, **OPTIONS)
 
 
-def test_a_folder_with_other_things_is_refused(corpus, tmp_path):
-    (tmp_path / "thesis.tex").write_text("all of it")
-    with pytest.raises(InputError, match=r"holds other files: thesis\.tex"):
-        hs.survey("-", corpus, out=tmp_path, **OPTIONS)
-
-
 def test_two_surveys_do_not_write_to_one_folder(corpus, tmp_path):
     def second(tally) -> None:
         hs.survey("-", corpus, out=tmp_path / "out", **OPTIONS)

@@ -50,14 +50,14 @@ TABLES: dict[type, str] = {
 }
 """Row -> its table, in the order of the guide."""
 
-SITE: dict[str, tuple[type, tuple[str, ...]]] = {
-    "LabelRow": (LabelRow, ("layer", "head", "note", "reason", "reason_count", *Clause._fields, "such", "looks")),
-    "SyntaxRow": (SyntaxRow, ("layer", "head", "direction", "accuracy_held_out")),
-    "RelationRow": (RelationRow, ("layer", "head")),
-    "WriteRow": (WriteRow, ("layer", "head", "gains", "sure")),
-    "RemovalRow": (RemovalRow, ("layer", "head", "step", "windows", "windows_held_out")),
+SITE: dict[type, tuple[str, ...]] = {
+    LabelRow: ("layer", "head", "note", "reason", "reason_count", *Clause._fields, "such", "looks"),
+    SyntaxRow: ("layer", "head", "direction", "accuracy_held_out"),
+    RelationRow: ("layer", "head"),
+    WriteRow: ("layer", "head", "gains", "sure"),
+    RemovalRow: ("layer", "head", "step", "windows", "windows_held_out"),
 }
-"""Type of the site -> the row it has, and the columns that it lacks or has in another form."""
+"""Row, whose name a type of the site has -> the columns that it lacks or has in another form."""
 
 
 def guide_table(row: type) -> str:
@@ -78,12 +78,11 @@ def typescript() -> str:
     return title + "// `pytest tests/atlas/test_schemas.py --refresh-screens`.\n" + "".join(map(_interface, SITE))
 
 
-def _interface(name: str) -> str:
-    row, left_out = SITE[name]
+def _interface(row: type) -> str:
     means = meanings(row)
-    lines = ["", f"/** {inspect.cleandoc(row.__doc__ or '').splitlines()[0]} */", f"export interface {name} {{"]
+    lines = ["", f"/** {inspect.cleandoc(row.__doc__ or '').splitlines()[0]} */", f"export interface {row.__name__} {{"]
     for column, (kind, optional, choices) in column_types(row).items():
-        if column in left_out:
+        if column in SITE[row]:
             continue
         spelt = {"string": "string", "bool": "boolean"}.get(kind.removesuffix("[]"), "number")
         spelt = " | ".join(f'"{choice}"' for choice in choices) or spelt

@@ -180,7 +180,7 @@ def test_similarity_is_the_mean_over_windows_chosen_by_hash(whole, corpus, windo
             model(input_ids=torch.tensor([windows[place][0]]))
         expected += head_distances(captured.trace).array.astype(np.float64) / 2
     table = parquet.read_table(whole.folder / "similarity.parquet")
-    assert table.column("distance").to_numpy().reshape(16, 16) == pytest.approx(expected, abs=1e-5)
+    assert whole.similarity.array == pytest.approx(expected, abs=1e-5)
     rows = table.select(["layer_a", "head_a", "layer_b", "head_b"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [
         (a // 4, a % 4, b // 4, b % 4) for a in range(16) for b in range(16)
@@ -563,9 +563,9 @@ def test_surveys_count_the_terms(term: str, tmp_path: Path) -> None:
     assert compared
     # The lines are read in a run of their own.
     for example, line in zip(survey.read("examples").to_pylist(), survey.lines.to_pylist(), strict=True):
-        if example["key"] in line["numbers"]:
-            weight = line["weights"][line["numbers"].index(example["key"])]
-            assert weight == pytest.approx(example["weight"], rel=1e-4, abs=1e-7)
+        at = line["numbers"].index(example["key"])
+        assert line["words"][at] == example["key_word"]
+        assert line["weights"][at] == pytest.approx(example["weight"], rel=1e-4, abs=1e-7)
 
 
 SENTENCES = 16

@@ -67,9 +67,6 @@ def test_a_layer_is_all_of_its_heads(trace: Any) -> None:
     assert [axes.get_title() for axes in shown] == ["1.0", "1.1", "1.2", "1.3"]
     for head, axes in enumerate(shown):
         np.testing.assert_array_equal(np.asarray(axes.images[0].get_array()), trace[1, head].weights[...])
-
-
-def test_a_title_has_the_numbers_of_the_model(trace: Any) -> None:
     assert trace.plot(-1, np.int64(-1)).get_title() == "layer 3, head 3"
     assert [panel.get_title() for panel in trace.plot(-1).ravel()] == ["3.0", "3.1", "3.2", "3.3"]
 

@@ -390,6 +390,8 @@ def test_blocks_are_the_map_in_order(cells: int, monkeypatch: pytest.MonkeyPatch
             assert part.size <= max(cells, TOKENS)
             filled[place] = part
         agree(filled, np.asarray(lazy))
+    empty = LazyMap("weights", (2, 3, 0), lambda *places: np.zeros(tuple(map(len, places))))
+    assert ([*empty.blocks()], 1.0 in empty) == ([], False)
 
 
 def test_a_map_that_does_not_fit_says_its_size_and_the_ways(monkeypatch: pytest.MonkeyPatch) -> None:

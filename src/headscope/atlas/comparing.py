@@ -117,8 +117,6 @@ def _texts(
     corpus: str | os.PathLike[str] | Iterable[str | Mapping[str, Any]], field: str
 ) -> tuple[list[str], tuple[str, ...]]:
     """The documents of a corpus, and a note where some could not be read."""
-    if isinstance(corpus, str) and "\n" in corpus:
-        raise InputError("a text is not a corpus", where="corpus", advice="pass a list of texts: [text]")
     read = list(open_corpus(corpus).documents(field, MAX_DOCUMENT))
     texts = [document.text for document in read if isinstance(document, Document)]
     if not texts:

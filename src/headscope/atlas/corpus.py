@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from headscope.atlas.documents import Document, Refused, checked, in_pieces, in_record, read_conllu, spelled
-from headscope.atlas.readers import (
-    LONGEST_CHARACTER,
-    at_most,
-    decoded,
-    read_arrow,
-    read_csv,
-    read_json_lines,
-    read_parquet,
-    read_text,
-)
+from headscope.atlas.readers import read_arrow, read_csv, read_json_lines, read_parquet, read_stream, read_text
 from headscope.checkpoint.json_text import JsonError, parse_object
 from headscope.errors import InputError
 
@@ -76,7 +67,7 @@ class Corpus:
 
     def _whole(self, field: str, max_document: int) -> Iterator[Document | Refused]:
         if self.kind == "stdin":
-            yield _standard_input(self.source, max_document)
+            yield read_stream(self.source, "-", 0.0, max_document)
             return
         if self.kind == "texts":
             for number, entry in enumerate(self.source):
@@ -91,16 +82,6 @@ class Corpus:
                 yield from reader(path, name, field=field, max_document=max_document)
             except OSError as error:
                 yield Refused(name, "unreadable", error.strerror or str(error), size)
-
-
-def _standard_input(stream: BinaryIO, max_document: int) -> Document | Refused:
-    """Standard input as one document, read until it is known to be too long."""
-    most = LONGEST_CHARACTER * max_document
-    data = at_most(stream, most + 1)
-    if len(data) > most:
-        detail = f"it has more than {most:,} bytes; the limit is {max_document:,} characters"
-        return Refused("-", "too long", detail)
-    return decoded("-", data, 0.0, max_document)
 
 
 def open_corpus(
@@ -149,6 +130,8 @@ def open_corpus(
         if files:
             fixed = takewhile(lambda part: not _is_pattern(part), path.parts)
             return _of_files(path.name, Path(*fixed), files)
+    if "\n" in name:
+        raise InputError("a text is not a corpus", where=f"{name:.80}", advice="pass a list of texts: [text]")
     raise InputError(
         "no file matches this pattern" if _is_pattern(name) else "there is no such file or folder",
         where=name,

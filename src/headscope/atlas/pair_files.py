@@ -176,8 +176,10 @@ def _protein(path: Path) -> Marked:
             break
         try:
             place = float(line[30:38]), float(line[38:46]), float(line[46:54])
-        except ValueError as error:
-            raise InputError(f"line {number} has no coordinates", where=str(path), advice=FORMS) from error
+        except ValueError:
+            place = (np.nan,) * 3
+        if not np.isfinite(place).all():
+            raise InputError(f"line {number} has no coordinates", where=str(path), advice=FORMS)
         key = line[22:27]
         names.setdefault(key, residue)
         atoms.setdefault(key, {}).setdefault(line[12:16].strip(), place)

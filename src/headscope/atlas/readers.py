@@ -48,23 +48,21 @@ TABLE_ROWS = 256
 
 def read_text(path: Path, name: str, *, field: str, max_document: int) -> Read:
     """Yield the whole file as one document."""
-    weight = path.stat().st_size
-    most = LONGEST_CHARACTER * max_document
     with path.open("rb") as file:
-        data = at_most(file, most + 1)
-    if len(data) > most:
-        yield Refused(name, "too long", f"it has {weight:,} bytes; the limit is {max_document:,} characters", weight)
-        return
-    yield decoded(name, data, weight, max_document)
+        yield read_stream(file, name, path.stat().st_size, max_document)
 
 
-def at_most(file: BinaryIO, size: int) -> bytes:
-    """So many bytes, or those that there are, for which alone room is made: `read(size)` makes it for all of them."""
+def read_stream(file: BinaryIO, name: str, weight: float, max_document: int) -> Document | Refused:
+    """A stream as one document, read until it is known to be too long; room is made only for what there is."""
+    most, size = LONGEST_CHARACTER * max_document, 0
     chunks = []
-    while size > 0 and (chunk := file.read(min(size, CHUNK))):
+    while size <= most and (chunk := file.read(CHUNK)):
         chunks.append(chunk)
-        size -= len(chunk)
-    return b"".join(chunks)
+        size += len(chunk)
+    if size > most:
+        found = f"{weight:,}" if weight else f"more than {most:,}"
+        return Refused(name, "too long", f"it has {found} bytes; the limit is {max_document:,} characters", weight)
+    return decoded(name, b"".join(chunks), weight, max_document)
 
 
 def decoded(name: str, data: bytes, weight: float, max_document: int) -> Document | Refused:
@@ -220,7 +218,7 @@ def read_csv(path: Path, name: str, *, field: str, max_document: int) -> Iterato
                 column = header.index(field)
             elif row:
                 number += 1
-                weight = float(sum(map(len, row)) + len(row))
+                weight = float(sum(len(cell.encode("utf-8", "surrogateescape")) + 1 for cell in row))
                 if column < len(row):
                     yield checked(place, row[column], weight, max_document)
                 else:

@@ -78,7 +78,9 @@ def survey(
         HeadscopeError: the model can't be loaded, or its attention can't be read.
         MissingExtraError: PyTorch, pyarrow or Ray is needed and not installed.
     """
-    check_extras(ray=bool(settings.ray))
+    needed = {"torch": "torch", "transformers": "torch", "pyarrow": "survey"} | ({"ray": "ray"} if settings.ray else {})
+    for package, extra in needed.items():
+        require(package, "torch", "survey", extra, where="survey")
     from headscope.atlas.folder import Folder
     from headscope.atlas.result import Survey
 
@@ -237,14 +239,6 @@ def source_of(model: Any, tokenizer: Any, revision: str | None) -> tuple[ModelSo
         )
     name = name_of(model)
     return ModelSource(ModelSource(name).public_name, None, (model, tokenizer)), device_and_dtype(model)
-
-
-def check_extras(*, ray: bool = False) -> None:
-    """Raise MissingExtraError, before anything is read, if a package that the survey needs is not installed."""
-    needed = {"torch": "torch", "transformers": "torch", "pyarrow": "survey"}
-    needed |= {"ray": "ray"} if ray else {}
-    for package, extra in needed.items():
-        require(package, "torch", "survey", extra, where="survey")
 
 
 def workers_for(

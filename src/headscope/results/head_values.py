@@ -288,10 +288,13 @@ class HeadDistances(Named):
         (Sokal and Michener 1958).
 
         Raises:
-            InputError: `count` is not a number from 1 on.
+            InputError: `count` is not a number from 1 on, or a distance is not a number, as of broken heads.
             MissingExtraError: scipy is not installed.
         """
         count = whole(count, "count", 1)
+        if not np.isfinite(self.array).all():
+            advice = "leave out heads with NaN weights"
+            raise InputError("a distance is not a number", where="clusters", advice=advice)
         require("scipy", where="clusters", otherwise="give array to another library")
         from scipy.cluster import hierarchy
         from scipy.spatial.distance import squareform

@@ -72,12 +72,12 @@ class LazyMap(Exchanged):
 
     def blocks(self) -> Iterator[tuple[tuple[slice, ...], Shaped[np.ndarray, "..."]]]:
         """Iterate over the map in C order, a few rows at a time: the slices of each block and its cells."""
-        steps = [self.shape[-1]]
-        room = TILE_CELLS // max(1, self.shape[-1])
+        steps = [max(1, self.shape[-1])]
+        room = TILE_CELLS // steps[0]
         for size in self.shape[-2::-1]:
             steps.insert(0, max(1, min(size, room)))
             room = room // steps[0] if steps[0] == size else 1
-        starts = (range(0, size, step) for size, step in zip(self.shape, steps, strict=True) if step)
+        starts = (range(0, size, step) for size, step in zip(self.shape, steps, strict=True))
         for corner in itertools.product(*starts):
             ends = (min(start + step, size) for start, step, size in zip(corner, steps, self.shape, strict=True))
             place = tuple(slice(start, end) for start, end in zip(corner, ends, strict=True))

@@ -146,7 +146,8 @@ def plot_values(
     with drawing(ax, (width, max(1.2, 0.8 * width * layers / heads + 0.5)), save) as axes:
         image = _image(axes, array, *_scale(values, array[np.isfinite(array)]))
         axes.set(xlabel="head", ylabel="layer", title=plain([*values.measure.names, values.name])[0])
-        _every(axes, layers, heads)
+        axes.set_yticks(range(0, layers, -(-layers // 16)))
+        axes.set_xticks(range(0, heads, -(-heads // 16)))
         if values.numbers:
             for axis, of in zip((axes.yaxis, axes.xaxis), values.numbers, strict=True):
                 axis.set_ticklabels([str(of[int(place)]) for place in axis.get_ticklocs()])
@@ -318,11 +319,6 @@ def _tokens(axes: Any, queries: Sequence[str], keys: Sequence[str]) -> None:
     if len(keys) <= NAMED:
         axes.set_xticks(range(len(keys)), plain(keys), rotation=90)
     axes.set(xlabel="key", ylabel="query")
-
-
-def _every(axes: Any, layers: int, heads: int) -> None:
-    axes.set_yticks(range(0, layers, -(-layers // 16)))
-    axes.set_xticks(range(0, heads, -(-heads // 16)))
 
 
 def _save(figure: Any, save: str | os.PathLike[str] | None) -> None:

@@ -72,23 +72,15 @@ def html_table(record: Rows) -> str | None:
 
 def _followed(record: Followed) -> Table:
     """Layers down, tokens across: what each brings, from LEAST_SHARE on, by the head that brings most; what is kept."""
-    best = record.shares.argmax(1)
-    rows = tuple(
-        (
-            layer,
-            *(
-                f"{record.kept[row]:.2f} kept"
-                if at == record.token
-                else f"{share:.2f} by {layer}.{best[row, at]}"
-                if share >= LEAST_SHARE
-                else ""
-                for at, share in enumerate(record.array[row])
-            ),
-        )
-        for row, layer in enumerate(record.layers)
-    )
+    best, totals = record.shares.argmax(1), record.array
+    rows = []
+    for row, layer in enumerate(record.layers):
+        shares = zip(totals[row], best[row], strict=True)
+        cells = [f"{share:.2f} by {layer}.{head}" if share >= LEAST_SHARE else "" for share, head in shares]
+        cells[record.token] = f"{record.kept[row]:.2f} kept"
+        rows.append((layer, *cells))
     tokens = (Column(f"{at}", printable(token), align="right") for at, token in enumerate(record.tokens))
-    return Table((Column("layer", align="right"), *tokens), rows, title=record.sentence)
+    return Table((Column("layer", align="right"), *tokens), tuple(rows), title=record.sentence)
 
 
 def _listed(record: Rows) -> Table:

@@ -142,12 +142,7 @@ def _one(match: Match, number: int, rows: int, by: str, links: list[Link] | None
 def _found(match: Match, rows: int) -> Table:
     query, document = match.query.axis.tokens, match.document.axis.tokens
     found = [
-        (
-            query[one.query] + (" (expansion)" if one.expansion else ""),
-            document[one.document],
-            one.similarity,
-            one.margin,
-        )
+        (query[one.query] + " (expansion)" * one.expansion, document[one.document], one.similarity, one.margin)
         for one in match.found
     ]
     return Table(FOUND, tuple(sorted(found, key=lambda row: -row[2])[:rows]))
@@ -165,17 +160,13 @@ def _links(match: Match, links: list[Link]) -> list[Drawing]:
     if not links:
         return [notes(["links: no strong pair of words is confirmed by leaving both out"]), blank]
     columns = LINKS if match.pairs is not None else EDGES
-    rows = [
-        (
-            one.query.label,
-            one.document.label,
-            *((f"{one.head[0]}.{one.head[1]}",) if one.head else ()),
-            one.share,
-            change,
-        )
-        for one in links
-        for change in (one.together if one.head is None else -one.together,)
-    ]
+    rows: list[tuple[Any, ...]] = []
+    for one in links:
+        if one.head is None:
+            rows.append((one.query.label, one.document.label, one.share, one.together))
+        else:
+            head = "{}.{}".format(*one.head)
+            rows.append((one.query.label, one.document.label, head, one.share, -one.together))
     return [table(Table(columns, tuple(rows))), blank]
 
 

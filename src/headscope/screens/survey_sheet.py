@@ -101,7 +101,7 @@ def _listed(sentences: Iterable[str]) -> list[Drawing]:
 
 
 def _files(folder: Path) -> list[tuple[str, str]]:
-    """The kind and the name of each file in the folder."""
+    """The kind and the name of each of these files that the folder has."""
     files = [("site", "site/index.html"), ("rows", "parts"), ("aggregates", "aggregates.json")]
     files += [(name, f"{name}.parquet") for name in ("syntax", "labels", "examples", "effects", "removal", "writes")]
     return [(what, name) for what, name in files if (folder / name).exists()]
