@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import shutil
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -784,6 +785,16 @@ def test_many_heads_stand_beside_each_other(odd: Path, watch: Watch) -> None:
             )
         if width < 1000:
             assert max(box["right"] for box in boxes) <= width
+
+
+def test_few_heads_leave_room_for_what_follows(small: Path, watch: Watch) -> None:
+    """Their tiles are as high as labels of that width need; on a phone four of a layer stand two by two."""
+    page = watch(viewport={"width": 1440, "height": 900}).open((small / "site" / "index.html").as_uri())
+    cards = "[...document.querySelectorAll('.card')].map((one) => one.getBoundingClientRect().toJSON())"
+    assert max(box["height"] for box in page.evaluate(cards)) <= 80
+    assert page.evaluate("document.getElementById('kinds').getBoundingClientRect().bottom") < 900
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert list(Counter(box["left"] for box in page.evaluate(cards)).values()) == [8, 8]
 
 
 def test_numbers_stand_behind_a_label_from_right_to_left(known_survey: Path, tmp_path: Path, watch: Watch) -> None:
