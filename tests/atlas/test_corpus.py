@@ -447,6 +447,7 @@ def test_pieces_end_with_paragraphs_or_else_words() -> None:
     assert all(
         piece.endswith(" ") for piece in [piece.text for piece in in_pieces(Document("a", "word " * 50), 4)][:-1]
     )
+    assert [piece.text for piece in in_pieces(Document("a", "a word"), 10**15)] == ["a ", *"word"]
     with pytest.raises(InputError, match="a treebank's documents"):
         next(in_pieces(Document("a", "…", sentences=(Sentence(1, ("a",), ("X",), (-1,), ("root",)),)), 2))
 

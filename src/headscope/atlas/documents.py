@@ -123,6 +123,7 @@ def in_pieces(document: Document, count: int) -> Iterator[Document]:
         advice = "leave it out: in a treebank without `# newdoc`, each sentence is a document"
         raise InputError("a treebank's documents are not cut into pieces", where="pieces", advice=advice)
     text, begin = document.text, 0
+    count = min(count, max(1, len(text)))
     for number in range(1, count + 1):
         near = len(text) * number // count
         ends = (text.find(mark, near) + len(mark) for mark in ("\n\n", "\n", " ") if mark in text[near : near + APART])
