@@ -172,6 +172,18 @@ def test_only_a_late_or_abstract_method_has_no_body() -> None:
                 assert nothing or id(node) in faces or marks & {"late", "abstractmethod"}, f"{module}: {node.name}"
 
 
+FACTORIES = re.compile(r"torch\.(arange|as_tensor|empty|eye|full|linspace|ones|rand|randint|randn|tensor|zeros)")
+
+
+def test_every_new_tensor_has_a_device() -> None:
+    """A user may have set another by default, torch.set_default_device("cuda"): arrays of NumPy stand beside it."""
+    for module in FILES:
+        for node in nodes_of(module):
+            if isinstance(node, ast.Call) and FACTORIES.fullmatch(ast.unparse(node.func)):
+                given = {keyword.arg for keyword in node.keywords}
+                assert "device" in given, f"{module}, line {node.lineno}: {ast.unparse(node)}"
+
+
 def test_importing_headscope_imports_nothing_heavy() -> None:
     assert imported("import headscope", HEAVY) == []
 

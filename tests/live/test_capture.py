@@ -131,6 +131,24 @@ def test_select_layers_heads_and_precision() -> None:
         trace[0, 0]
 
 
+def test_another_device_by_default_changes_nothing() -> None:
+    """As a script sets it, torch.set_default_device("cuda"), beside arrays of NumPy; here to one without numbers."""
+    model, inputs = BERT.build(), BERT.inputs(padded=True)
+    expected = captured_of(model, **inputs).traces
+    with torch.device("meta"):
+        found = captured_of(model, **inputs).traces
+        assert all(trace.verify().agrees for trace in found)
+        tables = [trace.statistics(engine="torch")["entropy"].array for trace in found]
+        opened = hs.open("-").trace("The cat sat.", "On a mat.")
+        assert opened.verify().agrees
+        survey = hs.survey("-", ["The cat sat on the mat. " * 5] * 4, effects=2)
+    for ours, theirs, table in zip(found, expected, tables, strict=True):
+        for number in theirs.numbers:
+            np.testing.assert_array_equal(ours[number].weights[...], theirs[number].weights[...])
+        np.testing.assert_allclose(table, theirs.statistics()["entropy"].array, atol=1e-5)
+    assert np.isfinite(survey["entropy"].array).all()
+
+
 def test_numbers_beyond_fp16_are_refused() -> None:
     model = BERT.build()
     model.encoder.layer[1].attention.self.value.weight.data.mul_(1e7)

@@ -171,7 +171,7 @@ def pretrained(opened: Model) -> tuple[nn.Module, Any]:
     check_size(cls, config, checkpoint)
     tokenizer = _tokenizer(opened, config)
     advice = "load it yourself and pass it: hs.survey(model, documents, tokenizer=tokenizer)"
-    with quiet(), foreign_errors(where, advice):
+    with quiet(), foreign_errors(where, advice), torch.device("cpu"):
         model, loading = cls.from_pretrained(None, config=config, state_dict=_state(opened), output_loading_info=True)
     missing = sorted(key for key in loading["missing_keys"] if not key.startswith("pooler."))
     if missing:

@@ -344,7 +344,7 @@ def live_post_norm(source: ModelWeights, layer: int) -> PostNorm:
         )
     name, norm = norms[0]
     bias, weight = (with_numbers(model, x, where) for x in (f"{output.paths[0]}.bias", f"{path}.{name}.weight"))
-    bias = torch.zeros(linears[0].out_features) if bias is None else bias
+    bias = torch.zeros(linears[0].out_features, device="cpu") if bias is None else bias
     scale, shift = (np.asarray(tensor.detach().float().cpu().numpy()) for tensor in (weight, bias))
     return PostNorm(bias=shift, scale=scale, eps=float(norm.eps))
 
@@ -354,8 +354,8 @@ def _computes(holder: nn.Module, linear: nn.Linear, norm: nn.LayerNorm, W_O: Any
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    contexts = torch.randn(1, 3, linear.in_features, generator=generator).to(W_O)
-    residual = torch.randn(1, 3, linear.out_features, generator=generator).to(W_O)
+    contexts = torch.randn(1, 3, linear.in_features, generator=generator, device="cpu").to(W_O)
+    residual = torch.randn(1, 3, linear.out_features, generator=generator, device="cpu").to(W_O)
     if norm.weight is None or norm.normalized_shape != (linear.out_features,):
         return False
     with torch.no_grad():

@@ -69,7 +69,8 @@ class LiveScores:
             with silenced, torch.no_grad(), drawing(self._drawn):
                 given = self._score()
             try:
-                found = torch.as_tensor(np.array(given) if hasattr(given, "to_numpy") else given)  # a column of pandas
+                given = np.array(given) if hasattr(given, "to_numpy") else given  # a column of pandas
+                found = given if isinstance(given, torch.Tensor) else torch.as_tensor(given, device="cpu")
             except (TypeError, ValueError, RuntimeError) as error:
                 raise InputError(
                     f"the score is {given!r:.60}, which isn't one number for each text",

@@ -63,7 +63,7 @@ def run_eager(
     where = model.checkpoint.where
     config = configured(base.config_class, model.checkpoint.config, where=where, tensors=len(model.checkpoint.tensors))
     check_size(base, config, model.checkpoint)
-    with quiet(), foreign_errors(where, "correct config.json"):
+    with quiet(), foreign_errors(where, "correct config.json"), torch.device("cpu"):
         config._attn_implementation = "eager"
         module = base(config).eval().float()
     state = {
@@ -89,10 +89,10 @@ def run_eager(
     if len(contexts) < len(trace.changed):
         layer, head = min(trace.changed - contexts.keys())
         raise UnsupportedError(UNKEPT, where=f"layer {layer}, head {head}", advice="use a map with a name")
-    inputs = {"input_ids": torch.tensor([trace.ids])}
+    inputs = {"input_ids": torch.tensor([trace.ids], device="cpu")}
     if model.anatomy.known().types:
-        inputs["token_type_ids"] = torch.tensor([trace.queries.segments])
-    with foreign_errors(where, SAVED_CONFIG), torch.inference_mode():
+        inputs["token_type_ids"] = torch.tensor([trace.queries.segments], device="cpu")
+    with foreign_errors(where, SAVED_CONFIG), torch.inference_mode(), torch.device("cpu"):
         silence(module, model, contexts)
         outputs = module(**inputs, output_attentions=True, output_hidden_states=True)
     attentions = [attention[0].numpy() for attention in outputs.attentions]

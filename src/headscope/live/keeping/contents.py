@@ -137,7 +137,9 @@ def hashes(x: torch.Tensor) -> Iterator[int]:
 
 def together(numbers: Sequence[torch.Tensor]) -> torch.Tensor:
     """Numbers, which may be on several devices, in one tensor: to read them waits for a device once."""
-    return torch.stack([number.to(numbers[0].device) for number in numbers]) if numbers else torch.zeros(0)
+    if not numbers:
+        return torch.zeros(0, device="cpu")
+    return torch.stack([number.to(numbers[0].device) for number in numbers])
 
 
 def once(x: torch.Tensor) -> torch.Tensor:

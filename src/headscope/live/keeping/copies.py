@@ -46,7 +46,7 @@ class Room:
     def copy(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """A contiguous copy of a tensor on the CPU."""
         if self._memory is None:
-            self._memory = torch.empty(self._copies * x.numel(), dtype=dtype)
+            self._memory = torch.empty(self._copies * x.numel(), dtype=dtype, device="cpu")
         start, stop = self._used, self._used + x.numel()
         if stop > len(self._memory):
             return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
@@ -147,7 +147,7 @@ class Copies:
         if not x.is_cuda or device.type != "cpu":
             return x.to(device, dtype, copy=True, memory_format=torch.contiguous_format)
         sent = x.to(dtype).contiguous()
-        kept = torch.empty(sent.shape, dtype=dtype, pin_memory=True)
+        kept = torch.empty(sent.shape, dtype=dtype, device="cpu", pin_memory=True)
         kept.copy_(sent, non_blocking=True)
         stream = torch.cuda.current_stream(x.device)
         self._under_way.setdefault(stream, torch.cuda.Event()).record(stream)  # type: ignore[no-untyped-call]

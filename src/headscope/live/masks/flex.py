@@ -78,7 +78,8 @@ def read_score_mod(
     places = [torch.linspace(0, size - 1, min(size, MOST_TRIED), device=device).long() for size in sizes]
     try:
         steps = 2.0 ** torch.arange(10, -20, -1, dtype=torch.float64, device=device)
-        scores = torch.cat([torch.tensor([0.0, HUGE, -HUGE, 2 * HUGE, *SCORES]).to(steps), steps, -steps])
+        scores = torch.tensor([0.0, HUGE, -HUGE, 2 * HUGE, *SCORES], dtype=steps.dtype, device=device)
+        scores = torch.cat([scores, steps, -steps])
         values = _over_all(scored, 5)(scores, *places).double()
     except (RuntimeError, TypeError) as error:
         raise _unread(f"it can't be computed for many places at once ({first_line(error)})", where) from error

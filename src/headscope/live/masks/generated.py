@@ -131,7 +131,7 @@ def _by_key(pieces: list[Piece], total: int) -> torch.Tensor | None:
 def _by_distance(pieces: list[Piece], total: int, plain: Terms) -> Terms | None:
     tables = [table for piece in pieces for table in (piece.terms.by_distance, piece.terms.by_key) if table is not None]
     heads = max(map(len, tables))
-    numbers = torch.full((heads, 2 * total - 1), float("nan"))
+    numbers = torch.full((heads, 2 * total - 1), float("nan"), device="cpu")
     for piece in pieces:
         queries, terms = piece.sizes[0], piece.terms
         if terms.by_distance is not None and terms.buckets is not None:

@@ -290,7 +290,7 @@ def rule_of(levels: Levels, queries: int, keys: int, tokens: slice | None) -> tu
         rule = shown if rows == 1 else _guess(levels, real, queries, keys, tokens)
     terms = NO_TERMS if plain else None
     if rule is not None and not plain:
-        kept = torch.ones(rows, dtype=torch.bool)
+        kept = torch.ones(rows, dtype=torch.bool, device="cpu")
         if tokens is not None and rows > 1:
             kept = torch.from_numpy(span(real)[tokens])
 

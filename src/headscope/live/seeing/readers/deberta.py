@@ -81,7 +81,7 @@ def buckets_of(relative: torch.Tensor, span: int, name: str) -> np.ndarray:
     line = _LINES.get(relative)
     if line is None:
         line = _LINES[relative] = line_of(relative.reshape(1, *relative.shape[-2:]).long())
-    both = torch.zeros(2, 1) if line is None else (torch.cat((line, -line)) + span).clamp(0, 2 * span - 1)
+    both = torch.zeros(2, 1, device="cpu") if line is None else (torch.cat((line, -line)) + span).clamp(0, 2 * span - 1)
     vectors, backwards = both.to(torch.int32).cpu().numpy()
     if line is None or relative.shape[-2] != relative.shape[-1] or not np.array_equal(vectors[::-1], backwards):
         raise UnsupportedError(
