@@ -127,13 +127,7 @@ def choose(model: Model, encoded: TokenAxis, last: Tokens, wanted: Wanted) -> Ta
             advice="`headscope verify` names the tensors that hold NaN or infinity",
         )
     if isinstance(wanted, Target):
-        if wanted.row is not None and wanted.row >= len(encoded):
-            raise InputError(
-                f"the target reads token {wanted.row}, and the text has {len(encoded)} tokens",
-                where="target",
-                advice="name the target anew for this text",
-            )
-        return wanted
+        return _chosen_before(model, encoded, wanted)
     wanted = _plain(wanted)
     mask, tasks = model.tokenizer.mask_id, model.anatomy.tasks
     masks = [at for at, index in enumerate(encoded.ids) if mask is not None and index == mask]
@@ -150,7 +144,7 @@ def choose(model: Model, encoded: TokenAxis, last: Tokens, wanted: Wanted) -> Ta
         return _class(model, (wanted,)) if "sequence" in tasks and not fills else _word(model, masks, (wanted,))
     if isinstance(wanted, tuple) and is_pair(wanted):
         return _against(*(choose(model, encoded, last, name) for name in wanted))
-    if isinstance(wanted, tuple) and wanted:
+    if isinstance(wanted, tuple) and wanted and not any(isinstance(part, bool) for part in wanted):
         kind, *rest = wanted
         if kind == "word" and len(rest) in (1, 2):
             return _word(model, masks, rest)
@@ -163,6 +157,35 @@ def choose(model: Model, encoded: TokenAxis, last: Tokens, wanted: Wanted) -> Ta
         if kind == "similarity" and len(rest) == 1 and isinstance(rest[0], str):
             return vector_target(model, last, kind, encoded.prompt, text=rest[0])
     raise InputError(f"{wanted!r:.60} names no target", where="target", advice=FORMS)
+
+
+def _chosen_before(model: Model, encoded: TokenAxis, target: Target) -> Target:
+    """A target that was chosen for some model and text, if it means the same for this model and text.
+
+    Raises:
+        InputError: it reads a token that the text lacks, another word or class, or vectors of another width.
+        UnsupportedError: the model lacks the output.
+    """
+    problem, here, furthest = "", target, max(target.places or (0,))
+    if furthest >= len(encoded):
+        problem = f"the target reads token {furthest}, and the text has {len(encoded)} tokens"
+    elif target.direction is not None:
+        width = model.pooling.width or model.anatomy.known().d_model
+        if len(target.direction) != width:
+            problem = f"the target is a direction of {len(target.direction)} numbers, and the vectors have {width}"
+    elif target.kind == "word":
+        here = _word(model, [target.row], (target.index, target.row))
+    elif target.kind == "token":
+        here = _token_label(model, encoded, (target.row, target.index))
+    elif target.kind != "loss":
+        here = _class(model, (target.index,))
+    if (here.kind, here.label) != (target.kind, target.label):
+        problem = f"the target is {target.alone}, which here is {here.alone}"
+    if problem:
+        raise InputError(problem, where="target", advice="name the target anew for this model and text")
+    if target.against is not None:
+        _chosen_before(model, encoded, target.against)
+    return target
 
 
 def _plain(wanted: Any) -> Any:
