@@ -197,17 +197,13 @@ def _is_missing(label: Any) -> bool:
         return True
 
 
-def _is_number(label: Any) -> bool:
-    return hasattr(label, "__float__") and not isinstance(label, str)  # NumPy's texts have it, too
-
-
 def check_metric(model: Model, metric: Metric, labels: Sequence[Any] | None, regression: bool) -> None:
     """Check that a named metric can be computed from this model's outputs and these labels."""
     several = model.anatomy.config.get("problem_type") == "multi_label_classification"
     if metric in ("accuracy", "loss") and several:
         found = f"{metric} of a classifier whose labels don't exclude each other"
         raise UnsupportedError(found, where=model.checkpoint.where, advice="pass metric= a function of (logits, label)")
-    numbers = labels is not None and all(_is_number(label) for label in labels)
+    numbers = labels is not None and all(hasattr(one, "__float__") and not isinstance(one, str) for one in labels)
     if regression and (metric == "accuracy" or (metric == "loss" and not numbers)):
         advice = 'pass metric="loss" with a number for each text in labels=, or a function of (logits, label)'
         raise InputError("the model gives one number, no classes", where="metric", advice=advice)

@@ -213,21 +213,6 @@ def _against(target: Target, other: Target) -> Target:
     return replace(target, against=other, chosen=False)
 
 
-def check_slope(target: Target) -> Target:
-    """The target, unless its slope is 0 before anything is changed, which a gradient would call no effect at all.
-
-    Raises:
-        InputError: the distance of a vector from itself.
-    """
-    if "embedding_distance" not in (target.kind, target.against and target.against.kind):
-        return target
-    raise InputError(
-        "the distance of a vector from itself has slope 0 in every direction",
-        where="target",
-        advice="use the target ('embedding',), or change heads for real: method='zero'",
-    )
-
-
 def lacks(
     model: Model, what: str, saved_from: str, *, instead: str = f"or take another target: {FORMS}"
 ) -> UnsupportedError:

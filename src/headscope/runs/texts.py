@@ -176,11 +176,7 @@ def as_traced(model: Model, text: str, pair: str | None = None, *, max_length: i
 
 
 def limited(rule: Pooling, max_length: int | None) -> Pooling:
-    """The rule with a person's limit instead of its own.
-
-    Raises:
-        InputError: the limit is no whole number of at least 1.
-    """
+    """The rule with a person's limit, a whole number of at least 1, instead of its own."""
     return rule if max_length is None else replace(rule, max_length=whole(max_length, "max_length", 1))
 
 
