@@ -167,18 +167,19 @@ def _chosen_before(model: Model, encoded: TokenAxis, target: Target) -> Target:
         UnsupportedError: the model lacks the output.
     """
     problem, here, furthest = "", target, max(target.places or (0,))
+    index, row = target.index, target.row
     if furthest >= len(encoded):
         problem = f"the target reads token {furthest}, and the text has {len(encoded)} tokens"
     elif target.direction is not None:
         width = model.pooling.width or model.anatomy.known().d_model
         if len(target.direction) != width:
             problem = f"the target is a direction of {len(target.direction)} numbers, and the vectors have {width}"
-    elif target.kind == "word":
-        here = _word(model, [target.row], (target.index, target.row))
-    elif target.kind == "token":
-        here = _token_label(model, encoded, (target.row, target.index))
-    elif target.kind != "loss":
-        here = _class(model, (target.index,))
+    elif target.kind == "word" and index is not None and row is not None:
+        here = _word(model, [row], (index, row))
+    elif target.kind == "token" and index is not None and row is not None:
+        here = _token_label(model, encoded, (row, index))
+    elif index is not None:
+        here = _class(model, (index,))
     if (here.kind, here.label) != (target.kind, target.label):
         problem = f"the target is {target.alone}, which here is {here.alone}"
     if problem:
