@@ -112,6 +112,18 @@ def test_silenced_heads_send_nothing(both: SimpleNamespace) -> None:
     assert silenced.norm_map(0, head=1)[...].max() == 0
 
 
+def test_a_module_in_training_mode_keeps_its_random_numbers() -> None:
+    """It is run to see whether a LayerNorm follows its heads, and its dropout draws."""
+    module = random_model("Bert")
+    trace = captured_trace(module, ids(6), hidden_states=True)
+    module.train()
+    before = torch.get_rng_state()
+    with pytest.raises(UnsupportedError, match="the LayerNorm that follows the heads is not known"):
+        trace.mixing_ratio()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert module.training
+
+
 @pytest.mark.parametrize("states", [True, False])
 def test_captured_models_give_what_opened_ones_give(both: SimpleNamespace, states: bool) -> None:
     name = next(stem for stem in FAMILIES if both.model.anatomy.base_class == f"{stem}Model")
