@@ -235,6 +235,15 @@ def test_a_word_s_target_is_refused_by_a_model_without_a_masked_lm_head(model: h
             ask(TEXT, target)
 
 
+def test_tokens_of_a_target_count_from_either_end(tmp_path: Path) -> None:
+    model = hs.open(readable(tmp_path, "Bert", "ForTokenClassification").folder)
+    last, named = (model.effects("the cat", ("token", place, "good")) for place in (-1, 3))
+    assert last.target.row == 3
+    np.testing.assert_array_equal(last, named)
+    with pytest.raises(InputError, match="no token 4: the text has 4 tokens"):
+        model.attribute("the cat", ("token", 4, "good"))
+
+
 def test_labels_by_name_and_number(classes: Made) -> None:
     model = hs.open(classes.folder)
     for wanted in ("good", "GOOD", 2, ("class", "good"), ("class", 2)):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.anatomy import check_index
 from headscope.attention.activations import log_softmax, softmax
 from headscope.encoder.task_heads import cosines_with, pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
@@ -308,16 +309,10 @@ def _class_target(model: Model, index: int, *, chosen: bool = False) -> Target:
     return Target("score" if only else "class", label_name(model, index), index, row, chosen=chosen)
 
 
-def _token_label(model: Model, encoded: TokenAxis, named: Sequence[str | int]) -> Target:
+def _token_label(model: Model, encoded: TokenAxis, named: Sequence[Any]) -> Target:
     if "token" not in model.anatomy.tasks:
         raise lacks(model, "token classifier", "ForTokenClassification")
-    row, label = named
-    if not isinstance(row, int) or not 0 <= row < len(encoded):
-        raise InputError(
-            f"there is no token {row!r}: the text has {len(encoded)} tokens",
-            where="target",
-            advice=f"tokens count from 0, so the last one is {len(encoded) - 1}",
-        )
+    row, label = check_index(named[0], len(encoded), "token", "the text"), named[1]
     index = label_number(model, label, "label")
     return Target("token", label_name(model, index), index, row)
 
