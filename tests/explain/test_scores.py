@@ -156,6 +156,9 @@ def test_live_models_give_the_same(classifier: Any) -> None:
         for head in ((2, 1), (0, 3)):
             assert some[head] == pytest.approx(found[head], abs=1e-6)
         assert np.isnan(some).sum() == 10
+    one = hs.effects(module, loss, heads=[(0, 1)])
+    assert (one.shape, one[0, 1]) == ((3, 4), pytest.approx(found[0, 1], abs=1e-6))
+    assert np.isnan(one).sum() == 11
     mean = hs.effects(module, loss, heads=[(0, 0)], method="mean")
     assert mean[0, 0] == pytest.approx(
         model.effects(TEXTS, labels=LABELS, metric="loss", method="mean")[0, 0], abs=1e-5
@@ -259,6 +262,7 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
         (module, None, {}, "the score is None"),
         (module, ["good"], {}, "isn't one number for each text"),
         (module, [torch.ones(2)], {}, "isn't one number for each text"),
+        (module, torch.ones(2).to_sparse(), {}, "isn't one number for each text"),
         (copy.deepcopy(module).train(), [1.0], {}, "training mode"),
         (model, [1.0], {}, r"call its trace\(text\) or effects\(text\)"),
     ):

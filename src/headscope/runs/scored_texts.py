@@ -60,7 +60,8 @@ class TextScores:
 
     def __post_init__(self) -> None:
         sizes = self.model.anatomy.known()
-        self.heads: Sequence[Head] = [(layer, head) for layer, head in np.ndindex(sizes.layers, sizes.heads)]
+        self.every: Sequence[Head] = [(layer, head) for layer, head in np.ndindex(sizes.layers, sizes.heads)]
+        self.heads: Sequence[Head] = self.every
         """Every head."""
         self.measure = MEASURES[self.metric] if isinstance(self.metric, str) else Measure.of_score(self.metric)
         """The description of the metric's number; a function's has the function's name."""
