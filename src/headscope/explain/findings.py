@@ -349,11 +349,15 @@ def brought_by_links(trace: Trace, links: Sequence[Link]) -> list[tuple[float, f
         return []
     listed = []
     for at, link in enumerate(links):
-        shares = np.array([layer[:, at, link.key] for layer in by_layer])  # (layers, heads)
-        if not np.isfinite(shares).all():
+        shares = {
+            (layer, head): float(share)
+            for layer, of_heads in enumerate(by_layer)
+            for head, share in enumerate(of_heads[:, at, link.key])
+        }
+        if not np.isfinite([*shares.values()]).all():
             return []
-        layer, head = (int(place) for place in np.unravel_index(int(shares.argmax()), shares.shape))
-        listed.append((float(shares[link.layer, link.head]), float(shares[layer, head]), (layer, head)))
+        most = max(shares, key=shares.__getitem__)
+        listed.append((shares[link.layer, link.head], shares[most], most))
     return listed
 
 

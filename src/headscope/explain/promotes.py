@@ -59,6 +59,7 @@ def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None
         InputError: no such token; top is below 1.
         UnsupportedError: the checkpoint has no masked-LM head, or the model is a live one.
         TraceError: there is no model, or the trace lacks layers, heads or values.
+        CheckpointError: an effect is not a number.
     """
     trace, layer, at = head.trace, head.layer, head.head
     model = _masked_lm_model(trace)
@@ -81,6 +82,7 @@ def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "fe
         InputError: no such token or part; top is below 1.
         UnsupportedError: the checkpoint has no masked-LM head, or the model is a live one.
         TraceError: there is no model, or the trace lacks layers, heads or values.
+        CheckpointError: an effect is not a number.
     """
     if part not in PARTS:
         raise InputError(f"a layer has no part {part!r:.40}", where="part", advice=f"use one of {', '.join(PARTS)}")
@@ -120,11 +122,7 @@ def with_masked_lm(model: Model, where: str) -> Model:
 def _promotion(
     model: Model, way: list[Written], layer: int, written: Vector, part: str, words: str, query: int, top: int
 ) -> Promotion:
-    """The effects of a vector that a part of a layer writes at a query.
-
-    Raises:
-        CheckpointError: an effect is not a number.
-    """
+    """The effects of a vector that a part of a layer writes at a query; none may be NaN."""
     top = whole(top, "top", 1)
     direction = along_the_residual(model.encoder, way, layer, written.astype(np.float64), part)
     last = model.encoder.after_layers(way[-1].output.copy())

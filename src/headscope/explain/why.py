@@ -96,11 +96,7 @@ def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> Why:
 
 
 def _scores(record: LayerRecord, head: int, query: int) -> tuple[Int[np.ndarray, " seen"], Float[np.ndarray, " keys"]]:
-    """The keys that a query sees, and its scores of all keys, -inf for those that it doesn't see.
-
-    Raises:
-        CheckpointError: a score is not a number.
-    """
+    """The keys that a query sees, and its scores of all keys, -inf for those that it doesn't see; none may be NaN."""
     row = scores_of(record.of_heads([head]), np.array([query]))[0, 0].astype(np.float64)
     if not (row < np.inf).all():
         raise not_a_number("a score is NaN or infinite", f"head {head}, query {query}")
