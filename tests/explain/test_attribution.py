@@ -140,6 +140,24 @@ def test_an_output_that_is_no_number_is_refused(tmp_path: Path) -> None:
             explain()
 
 
+def test_a_head_that_is_no_number_is_told_by_no_answer(tmp_path: Path) -> None:
+    """A query that is NaN: what rests on it is refused, or NaN; it is no score, no effect, no share that is kept."""
+    checkpoint = readable(tmp_path, "Bert", "ForMaskedLM")
+    with torch.no_grad():
+        checkpoint.module.bert.encoder.layer[1].attention.self.query.weight[0, 0] = float("nan")
+    checkpoint.module.save_pretrained(tmp_path)
+    trace = hs.open(tmp_path).trace(TEXT)
+    for ask in (lambda: trace[1, 0].why(1, 2), lambda: trace[0, 0].promotes(1), lambda: trace[2].promotes(1)):
+        with pytest.raises(CheckpointError, match="NaN or infinite"):
+            ask()
+    kept = trace.follow(1).kept
+    assert np.isnan(kept).tolist() == [False, True, True]
+    np.testing.assert_allclose(kept, 1 - trace.mixing_ratio().array[:, 1], rtol=1e-5)
+    found = trace.findings()
+    assert any(finding.kind == "link" for finding in found)
+    assert all(np.isfinite([*finding.numbers.values()]).all() for finding in found)
+
+
 def test_a_text_s_vector_is_of_what_the_model_takes_and_a_word_has_a_place(model: hs.Model) -> None:
     for words in ("[MASK] " + "cat " * 70, "the cat"):
         with pytest.raises(InputError, match=r"73 tokens|no \[MASK\]"):

@@ -192,6 +192,15 @@ def test_intervals_are_students() -> None:
         ({"edge": (0, 1), "patch_from": TEXT}, InputError, "patch_from and edge"),
         ({"target": 60}, InputError, "60"),
         ({"target": Target("word", "cat", 6, 30)}, InputError, "reads token 30, and the text has 12"),
+        ({"target": Target("word", "dog", 6, 6)}, InputError, "'dog' at token 6, which here is .* '(?!dog)"),
+        ({"target": Target("class", "0", 0, None)}, UnsupportedError, "no sequence classifier"),
+        ({"target": Target("token", "0", 0, 1)}, UnsupportedError, "no token classifier"),
+        ({"target": Target("embedding", "", None, None, np.ones(3))}, InputError, "3 numbers, and the vectors have 32"),
+        ({"target": ("word", True)}, InputError, "names no target"),
+        ({"target": ("word", "cat", True), "text": "[MASK] cat"}, InputError, "names no target"),
+        ({"target": ("embedding",), "max_length": 0}, InputError, "max_length is 0"),
+        ({"target": ("embedding",), "max_length": "5"}, InputError, "max_length is '5'"),
+        ({"method": ["zero"]}, InputError, "can't be changed by"),
         ({"target": ("class", 0)}, UnsupportedError, "no sequence classifier; on top of BertModel it has masked_lm"),
         ({"target": ("token", 0, 0)}, UnsupportedError, "no token classifier"),
         ({"target": "catsatmat"}, InputError, "'catsatmat' is not in the vocabulary"),
@@ -215,6 +224,24 @@ def test_what_cannot_be_explained_is_refused(
         return
     with pytest.raises(error, match=message):
         model.effects(text, **options)
+
+
+def test_a_word_s_target_is_refused_by_a_model_without_a_masked_lm_head(model: hs.Model, classes: Made) -> None:
+    """Its word embeddings alone would give a number."""
+    other, target = hs.open(classes.folder), model.effects(TEXT, ("cat", "dog")).target
+    assert model.effects(TEXT, target).base == model.effects(TEXT, ("cat", "dog")).base
+    for ask in (other.effects, other.attribute):
+        with pytest.raises(UnsupportedError, match="no masked-LM head"):
+            ask(TEXT, target)
+
+
+def test_tokens_of_a_target_count_from_either_end(tmp_path: Path) -> None:
+    model = hs.open(readable(tmp_path, "Bert", "ForTokenClassification").folder)
+    last, named = (model.effects("the cat", ("token", place, "good")) for place in (-1, 3))
+    assert last.target.row == 3
+    np.testing.assert_array_equal(last, named)
+    with pytest.raises(InputError, match="no token 4: the text has 4 tokens"):
+        model.attribute("the cat", ("token", 4, "good"))
 
 
 def test_labels_by_name_and_number(classes: Made) -> None:

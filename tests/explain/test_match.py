@@ -315,6 +315,8 @@ def test_plain_checkpoints_and_what_is_refused(tmp_path: Path) -> None:
     for name, message in (("three", "another head"), ("bi/saved", "the pooling is")):
         with pytest.raises(UnsupportedError, match=message):
             hs.match(tmp_path / name, QUERY, DOCUMENTS)
+    with pytest.raises(UnsupportedError, match="no masked-LM head"):
+        hs.match(tmp_path / "three", QUERY, DOCUMENTS, kind="sparse")
     for model, arguments, options, message in (
         (MINILM, (QUERY, []), {}, "no documents"),
         (MINILM, (QUERY, ["a", " "]), {}, "document 1 is empty"),

@@ -18,6 +18,8 @@ import headscope as hs
 from explain.tops import captured_trace
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain import mixing
+from headscope.explain.finding_measures import Link
+from headscope.explain.findings import brought_by_links
 from headscope.explain.mixing import KINDS
 from headscope.page.trace import page_file
 from headscope.results.explained import Followed
@@ -110,6 +112,18 @@ def test_silenced_heads_send_nothing(both: SimpleNamespace) -> None:
     away = 1 - layer.p[[0, 3]].mean(0).diagonal().detach().numpy()
     np.testing.assert_allclose(silenced.mixing_ratio("Attn-W").ratios[0], away, atol=2e-6)
     assert silenced.norm_map(0, head=1)[...].max() == 0
+
+
+def test_a_module_in_training_mode_keeps_its_random_numbers() -> None:
+    """It is run to see whether a LayerNorm follows its heads, and its dropout draws."""
+    module = random_model("Bert")
+    trace = captured_trace(module, ids(6), hidden_states=True)
+    module.train()
+    before = torch.get_rng_state()
+    with pytest.raises(UnsupportedError, match="the LayerNorm that follows the heads is not known"):
+        trace.mixing_ratio()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert module.training
 
 
 @pytest.mark.parametrize("states", [True, False])
@@ -370,6 +384,25 @@ def test_a_live_module_with_its_hidden_states_gives_the_same(trace: hs.Trace) ->
         np.testing.assert_allclose(live.follow(IT).shares, trace.follow(IT).shares, atol=1e-4)
     with pytest.raises(TraceError, match="hidden_states=True"):
         hs.trace(module, TIRED, tokenizer=words).follow(IT)
+
+
+def test_layers_with_other_numbers_of_heads_are_followed() -> None:
+    """What is kept, and the shares of heads that are there, add up to 1; a link may lead through any of them."""
+    module = random_model("Bert")
+    attention = module.encoder.layer[0].attention.self
+    attention.num_attention_heads, attention.attention_head_size = 2, 16
+    trace = captured_trace(module, ids(8), hidden_states=True)
+    one = trace.follow(3)
+    assert one.shares.shape == one.weights.shape == (3, 4, 8)
+    assert not one.shares[0, 2:].any()
+    np.testing.assert_allclose(one.kept, 1 - trace.mixing_ratio().ratios[:, 3], atol=1e-5)
+    np.testing.assert_allclose(one.kept + one.shares.sum((1, 2)), 1, atol=1e-5)
+    for layer, heads in enumerate((2, 4, 4)):
+        np.testing.assert_allclose(one.weights[layer, :heads], trace[layer].weights[:, 3], atol=1e-6)
+    ((share, most, place),) = brought_by_links(trace, [Link(1, 3, 3, 6, 0.5, 0.1)])
+    assert share == pytest.approx(one.shares[1, 3, 6], abs=1e-6)
+    assert most == pytest.approx(one.shares[:, :, 6].max(), abs=1e-6)
+    assert one.shares[place][6] == one.shares[:, :, 6].max()
 
 
 def followed(totals: list[list[float]], places: tuple[int, ...], words: tuple[str, ...]) -> Followed:

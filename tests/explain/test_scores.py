@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,9 @@ def test_live_models_give_the_same(classifier: Any) -> None:
         for head in ((2, 1), (0, 3)):
             assert some[head] == pytest.approx(found[head], abs=1e-6)
         assert np.isnan(some).sum() == 10
+    one = hs.effects(module, loss, heads=[(0, 1)])
+    assert (one.shape, one[0, 1]) == ((3, 4), pytest.approx(found[0, 1], abs=1e-6))
+    assert np.isnan(one).sum() == 11
     mean = hs.effects(module, loss, heads=[(0, 0)], method="mean")
     assert mean[0, 0] == pytest.approx(
         model.effects(TEXTS, labels=LABELS, metric="loss", method="mean")[0, 0], abs=1e-5
@@ -200,6 +204,10 @@ def test_a_curve_is_drawn(classifier: Any) -> None:
         ({"texts": "the cat", "labels": [1]}, InputError, "a list of texts"),
         ({"labels": [1]}, InputError, "6 texts and 1 in labels"),
         ({"metric": "f1", "labels": LABELS}, InputError, "no metric 'f1'"),
+        ({"metric": ["loss"], "labels": LABELS}, InputError, r"no metric \['loss'\]"),
+        ({"metric": "", "labels": LABELS}, InputError, "no metric ''"),
+        ({"labels": pd.Series([1, None] * 3, dtype="Int64")}, InputError, "label 1 is missing"),
+        ({"labels": [[1, [2]], *LABELS[1:]]}, InputError, "label 0 is an array"),
         ({"metric": "vector", "labels": LABELS}, InputError, "needs no labels"),
         ({"labels": ["dreadful"] * 6}, InputError, "no class 'dreadful'"),
         ({"labels": LABELS, "method": "halve"}, InputError, "can't be changed by 'halve'"),
@@ -233,7 +241,16 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
         hs.open(tmp_path / "number").effects(TEXTS, labels=[1.0] * 6)
     with pytest.raises(InputError, match="with a number for each text"):
         hs.open(tmp_path / "number").effects(TEXTS, labels=["1.0"] * 6, metric="loss")
+    with pytest.raises(InputError, match="with a number for each text"):
+        hs.open(tmp_path / "number").effects(TEXTS, labels=[{}] * 6, metric="loss")
+    exact, plain = (
+        hs.open(tmp_path / "number").effects(TEXTS, labels=[kind("0.5")] * 6, metric="loss")
+        for kind in (Decimal, float)
+    )
+    np.testing.assert_array_equal(exact, plain)
     model, module = classifier
+    with pytest.raises(InputError, match="no metric ''"):
+        model.effects(TEXTS, labels=LABELS, metric="")
     with pytest.raises(InputError, match="beside a target"):
         model.effects(TEXTS, "good", labels=LABELS)
     for live, score, options, message in (
@@ -245,6 +262,7 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
         (module, None, {}, "the score is None"),
         (module, ["good"], {}, "isn't one number for each text"),
         (module, [torch.ones(2)], {}, "isn't one number for each text"),
+        (module, torch.ones(2).to_sparse(), {}, "isn't one number for each text"),
         (copy.deepcopy(module).train(), [1.0], {}, "training mode"),
         (model, [1.0], {}, r"call its trace\(text\) or effects\(text\)"),
     ):

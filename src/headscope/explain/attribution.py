@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.encoder.task_heads import before_last
-from headscope.errors import not_a_number
+from headscope.errors import InputError, not_a_number
 from headscope.explain.propagation import SLOPES, hold
 from headscope.explain.steps import Affine, Chain, Pooled, Step, held_activation, held_linear, held_norm
 from headscope.results.effect_records import Target, Wanted
@@ -22,7 +22,7 @@ from headscope.results.explained import Attribution
 from headscope.runs.effects import prepared_for
 from headscope.runs.masking import maskable, masked_changes, with_masking
 from headscope.runs.predicting import predicted
-from headscope.runs.targets import check_slope, choose, read
+from headscope.runs.targets import choose, read
 from headscope.runs.texts import as_input, one_text
 
 if TYPE_CHECKING:
@@ -103,7 +103,13 @@ def attribution_of(model: Model, text: Prepared, target: Wanted = None, *, check
     """The attribution of a text that is already tokenized; arguments and errors as for `attribute`."""
     encoded = text.encoded
     held = hold(model.encoder, as_input(encoded))
-    goal = check_slope(choose(model, encoded, held.last, target))
+    goal = choose(model, encoded, held.last, target)
+    if "embedding_distance" in (goal.kind, goal.against and goal.against.kind):
+        raise InputError(
+            "the distance of a vector from itself has slope 0 in every direction",
+            where="target",
+            advice="use the target ('embedding',), or change heads for real: method='zero'",
+        )
     total = _number(model, goal, held.last)
     g, on_top = top_gradient(model, goal, held.last)
     scores, below = held.parts(g)

@@ -338,7 +338,7 @@ def brought_by_links(trace: Trace, links: Sequence[Link]) -> list[tuple[float, f
 
     Returns:
         For each link its share (headscope.explain.taken_in), the largest one and its (layer, head); none where the
-        trace is not of a whole pass of a model whose norms follow its sums.
+        trace is not of a whole pass of a model whose norms follow its sums, or where a share is not a number.
     """
     if not links:
         return []
@@ -349,9 +349,15 @@ def brought_by_links(trace: Trace, links: Sequence[Link]) -> list[tuple[float, f
         return []
     listed = []
     for at, link in enumerate(links):
-        shares = np.array([layer[:, at, link.key] for layer in by_layer])  # (layers, heads)
-        layer, head = (int(place) for place in np.unravel_index(int(shares.argmax()), shares.shape))
-        listed.append((float(shares[link.layer, link.head]), float(shares[layer, head]), (layer, head)))
+        shares = {
+            (layer, head): float(share)
+            for layer, of_heads in enumerate(by_layer)
+            for head, share in enumerate(of_heads[:, at, link.key])
+        }
+        if not np.isfinite([*shares.values()]).all():
+            return []
+        most = max(shares, key=shares.__getitem__)
+        listed.append((shares[link.layer, link.head], shares[most], most))
     return listed
 
 
@@ -359,7 +365,7 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
     """1 - the cosine of each link's looking word's last hidden state with what it is without the link.
 
     Returns:
-        A number for each link; none where the trace's model can't be run.
+        A number for each link; none where the trace's model can't be run, or where one is not a number.
     """
     if not links:
         return []
@@ -379,4 +385,4 @@ def moved_by_cuts(trace: Trace, links: Sequence[Link]) -> list[float]:
                 moved[run] = float(turned(states[at, query], base.last[query]))
     except UnsupportedError:  # a model that headscope reads and doesn't run
         return []
-    return moved
+    return moved if np.isfinite(moved).all() else []

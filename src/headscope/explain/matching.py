@@ -31,6 +31,7 @@ from headscope.results.match_record import SIDES, Link, Match, MatchedText, Matc
 from headscope.results.score_parts import CHECKED, Part, strongest
 from headscope.results.tokens import TokenAxis
 from headscope.runs.masking import mask_of, maskable, masked_states, with_masking
+from headscope.runs.targets import lacks
 from headscope.runs.texts import BATCH_TOKENS, as_input, last_states, prepared, texts_of
 from headscope.settings import named
 
@@ -175,6 +176,8 @@ class Pairs:
     """A query and documents, each read alone."""
 
     def __init__(self, model: Model, scoring: Scoring, query: str, documents: tuple[str, ...], level: str) -> None:
+        if scoring.kind == "sparse" and "masked_lm" not in model.anatomy.tasks:
+            raise lacks(model, "masked-LM head, whose logits a sparse vector holds", "ForMaskedLM", instead="")
         self.model, self.scoring, self.level, self.documents = model, scoring, level, documents
         self.scorer = Scorer(model, scoring)
         self.query = self._side(query, 0, "the query")

@@ -164,11 +164,11 @@ class LayerMixing:
         others, stays = (side.astype(np.float64) for side in self._sides(rows, diagonal(self.record, rows), x))
         away, kept = np.linalg.norm(others, axis=-1), np.linalg.norm(stays, axis=-1)
         size = away * (away + kept)
-        toward = others * np.divide(1, size, where=size > 0, out=np.zeros_like(size))[:, None]  # r_i A_i / |A_i|^2
+        toward = others * np.divide(1, size, where=size != 0, out=np.zeros_like(size))[:, None]  # r_i A_i / |A_i|^2
         heads, d_value, d_model = self._W_O.shape
         W = self._normed(self._W_O.reshape(-1, d_model).astype(np.float64))
         readers = (toward @ W.T).reshape(len(rows), heads, d_value).swapaxes(0, 1)
-        return readers, np.divide(kept, away + kept, where=away > 0, out=np.ones_like(kept))
+        return readers, np.divide(kept, away + kept, where=away != 0, out=np.ones_like(kept))
 
     def tile(self, rows: Rows, columns: Rows, *, deviation: bool = True) -> Float[np.ndarray, "n m"]:
         """(n, m): |F_ij| of these queries and keys.

@@ -9,7 +9,7 @@ import numpy as np
 
 from headscope.anatomy.heads import check_index
 from headscope.encoder.forward import is_pre_norm, summands
-from headscope.errors import InputError
+from headscope.errors import InputError, not_a_number
 from headscope.explain.attribution import dense_steps
 from headscope.explain.residual import (
     Written,
@@ -59,6 +59,7 @@ def head_promotes(head: HeadTrace, query: int, *, top: int = 10, key: int | None
         InputError: no such token; top is below 1.
         UnsupportedError: the checkpoint has no masked-LM head, or the model is a live one.
         TraceError: there is no model, or the trace lacks layers, heads or values.
+        CheckpointError: an effect is not a number.
     """
     trace, layer, at = head.trace, head.layer, head.head
     model = _masked_lm_model(trace)
@@ -81,6 +82,7 @@ def layer_promotes(of: LayerTrace, query: int, *, top: int = 10, part: str = "fe
         InputError: no such token or part; top is below 1.
         UnsupportedError: the checkpoint has no masked-LM head, or the model is a live one.
         TraceError: there is no model, or the trace lacks layers, heads or values.
+        CheckpointError: an effect is not a number.
     """
     if part not in PARTS:
         raise InputError(f"a layer has no part {part!r:.40}", where="part", advice=f"use one of {', '.join(PARTS)}")
@@ -120,12 +122,14 @@ def with_masked_lm(model: Model, where: str) -> Model:
 def _promotion(
     model: Model, way: list[Written], layer: int, written: Vector, part: str, words: str, query: int, top: int
 ) -> Promotion:
-    """The effects of a vector that a part of a layer writes at a query."""
+    """The effects of a vector that a part of a layer writes at a query; none may be NaN."""
     top = whole(top, "top", 1)
     direction = along_the_residual(model.encoder, way, layer, written.astype(np.float64), part)
     last = model.encoder.after_layers(way[-1].output.copy())
     (change,) = Chain(dense_steps(model, "masked_lm", last)).into(direction[None])
     effects = model.tops.decoder()[0] @ change.astype(np.float32)
+    if not np.isfinite(effects).all():
+        raise not_a_number(f"the effects of {words} on the logits are NaN or infinite", model.checkpoint.where)
     order = np.argsort(-effects, kind="stable")
     raised, lowered = (
         [{"token": model.tokenizer.token(int(at)), "id": int(at), "effect": float(effects[at])} for at in ids]

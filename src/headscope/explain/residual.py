@@ -353,12 +353,14 @@ def _computes(holder: nn.Module, linear: nn.Linear, norm: nn.LayerNorm, W_O: Any
     """Return True if the module gives norm(linear(contexts) + residual) for random contexts and residual."""
     import torch
 
+    from headscope.live.hooks import drawing, drawn_next
+
     generator = torch.Generator().manual_seed(0)
     contexts = torch.randn(1, 3, linear.in_features, generator=generator, device="cpu").to(W_O)
     residual = torch.randn(1, 3, linear.out_features, generator=generator, device="cpu").to(W_O)
     if norm.weight is None or norm.normalized_shape != (linear.out_features,):
         return False
-    with torch.no_grad():
+    with torch.no_grad(), drawing(drawn_next(holder)):  # dropout in training mode draws
         try:
             given = holder(contexts, residual)
         except (TypeError, RuntimeError):

@@ -71,8 +71,12 @@ def follow(trace: Trace, token: int) -> Followed:
 
 def followed(trace: Trace, token: int, held: Sequence[Readers]) -> Followed:
     """Make a token's record from its readers in these layers."""
-    parts = shares_by(trace, np.array([token]), held)
-    kept, shares, weights = (np.array(part, dtype=np.float32) for part in zip(*parts, strict=True))
+    parts = [*shares_by(trace, np.array([token]), held)]
+    kept = np.array([of_layer for of_layer, _, _ in parts], dtype=np.float32)
+    most = max(len(of_layer) for _, _, of_layer in parts)  # layers with fewer heads get rows of 0
+    shares, weights = np.zeros((2, len(parts), most, 1, len(trace)), dtype=np.float32)
+    for at, (_, of_shares, of_weights) in enumerate(parts):
+        shares[at, : len(of_shares)], weights[at, : len(of_weights)] = of_shares, of_weights
     content = content_of(trace, trace.queries, roles_of(trace))
     places = tuple(np.where(content.group < 0, -1, content.place).tolist())
     return Followed(

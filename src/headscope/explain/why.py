@@ -23,7 +23,7 @@ import numpy as np
 
 from headscope.anatomy import check_index
 from headscope.encoder.distances import rotate
-from headscope.errors import InputError, TraceError
+from headscope.errors import InputError, TraceError, not_a_number
 from headscope.explain.propagation import Held, hold
 from headscope.explain.residual import check_whole, opened_model, scores_of
 from headscope.explain.steps import Chain, held_linear
@@ -51,6 +51,7 @@ def why(head: HeadTrace, query: int, key: int, *, check: bool = True) -> Why:
         InputError: no such token, or the query sees no other key, or not this one.
         TraceError: there is no model, layers or heads are missing, or heads were silenced.
         UnsupportedError: the model is a live one, or its layers have a form without a rule.
+        CheckpointError: a score of the query is not a number.
     """
     trace = head.trace
     check_whole(trace)
@@ -95,8 +96,10 @@ def _taken_apart(model: Model, head: HeadTrace, query: int, key: int) -> Why:
 
 
 def _scores(record: LayerRecord, head: int, query: int) -> tuple[Int[np.ndarray, " seen"], Float[np.ndarray, " keys"]]:
-    """The keys that a query sees, and its scores of all keys, -inf for those that it doesn't see."""
+    """The keys that a query sees, and its scores of all keys, -inf for those that it doesn't see; none may be NaN."""
     row = scores_of(record.of_heads([head]), np.array([query]))[0, 0].astype(np.float64)
+    if not (row < np.inf).all():
+        raise not_a_number("a score is NaN or infinite", f"head {head}, query {query}")
     return np.flatnonzero(np.isfinite(row)), row
 
 

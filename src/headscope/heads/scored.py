@@ -28,12 +28,14 @@ if TYPE_CHECKING:
         """Computes the score of each text, (sets, texts), for each set of silenced heads.
 
         Attributes:
-            heads: those that can be silenced.
+            heads: those that are silenced.
+            every: all of the model, which the table of changes has room for.
             measure: what the score is.
             method: how heads are silenced.
         """
 
         heads: Sequence[Head]
+        every: Sequence[Head]
         measure: Measure
         method: str
 
@@ -51,10 +53,10 @@ POINTS = 16
 def change_of_each(scores: Scores, tell: Tell) -> HeadValues:
     """The change of the mean score that silencing each head makes, with its 95 % interval over texts.
 
-    NaN stands for heads that can't be silenced; `tell` hears of progress.
+    NaN stands for heads that are not silenced; `tell` hears of progress.
     """
     found = checked(scores([frozenset(), *(frozenset({head}) for head in scores.heads)], tell))
-    shape = tuple(1 + max(place) for place in zip(*scores.heads, strict=True))
+    shape = tuple(1 + max(place) for place in zip(*scores.heads, *scores.every, strict=True))
     changes = np.full((found.shape[1], *shape), np.nan)
     for at, (layer, head) in enumerate(scores.heads, 1):
         changes[:, layer, head] = found[at] - found[0]

@@ -397,7 +397,7 @@ class Followed(Rows, ArrayLike):
             before the sums).
         shares: (layers, heads, tokens), what each token brings through each head; 0 at the token itself. Below 0 where
             a head writes against what all others bring.
-        weights: (layers, heads, tokens), the weights of the token's row.
+        weights: (layers, heads, tokens), the weights of the token's row; 0, as `shares`, beyond a layer's last head.
     """
 
     token: int

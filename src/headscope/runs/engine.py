@@ -40,13 +40,13 @@ WHOLE = ("mean", "edge")
 """Changes that need all rows of a head's context."""
 
 
-def check_way(way: str, ways: Collection[str], where: str) -> None:
+def check_way(way: object, ways: Collection[str], where: str) -> None:
     """Check the name of a way to change a head.
 
     Raises:
         InputError: it is none of these.
     """
-    if way not in ways:
+    if not isinstance(way, str) or way not in ways:
         raise InputError(f"a head can't be changed by {way!r:.40}", where=where, advice=f"use {', '.join(ways)}")
 
 

@@ -29,6 +29,7 @@ class LiveScores:
 
     Attributes:
         heads: those that were named, or all of the stack.
+        every: all of the stack; none where its modules don't say how many they have.
         measure: what the score is; it has the function's name.
         method: as in hs.ablate.
     """
@@ -51,8 +52,13 @@ class LiveScores:
                 advice="pass a function that runs the model and returns one number for each text",
             )
         self._model, self._score, self.method, self._stack = model, score, method, ablation.stack
-        counted = ablation.every_head() if heads is None else pairs_of(heads, "heads")
-        self.heads: Sequence[Head] = [*dict.fromkeys(counted)]
+        try:
+            self.every: Sequence[Head] = ablation.every_head()
+        except InputError:
+            if heads is None:
+                raise
+            self.every = []
+        self.heads: Sequence[Head] = self.every if heads is None else [*dict.fromkeys(pairs_of(heads, "heads"))]
         if not self.heads:
             raise InputError("no head is named", where="heads", advice="give (layer, head) of some, or leave it out")
         self.measure = Measure.of_score(score)
@@ -71,13 +77,13 @@ class LiveScores:
             try:
                 given = np.array(given) if hasattr(given, "to_numpy") else given  # a column of pandas
                 found = given if isinstance(given, torch.Tensor) else torch.as_tensor(given, device="cpu")
+                rows.append(found.detach().to("cpu", torch.float64).numpy())
             except (TypeError, ValueError, RuntimeError) as error:
                 raise InputError(
                     f"the score is {given!r:.60}, which isn't one number for each text",
                     where="score",
                     advice="return a list, an array or a tensor of numbers",
                 ) from error
-            rows.append(found.detach().to("cpu", torch.float64).numpy())
             if rows[-1].ndim != 1 or rows[-1].shape != rows[0].shape:
                 raise InputError(
                     f"a score of shape {rows[-1].shape}, the first was {rows[0].shape}",

@@ -60,7 +60,8 @@ class TextScores:
 
     def __post_init__(self) -> None:
         sizes = self.model.anatomy.known()
-        self.heads: Sequence[Head] = [(layer, head) for layer, head in np.ndindex(sizes.layers, sizes.heads)]
+        self.every: Sequence[Head] = [(layer, head) for layer, head in np.ndindex(sizes.layers, sizes.heads)]
+        self.heads: Sequence[Head] = self.every
         """Every head."""
         self.measure = MEASURES[self.metric] if isinstance(self.metric, str) else Measure.of_score(self.metric)
         """The description of the metric's number; a function's has the function's name."""
@@ -123,7 +124,7 @@ class TextScores:
         if self.metric == "vector":
             return float(np.linalg.norm(after - before) / np.linalg.norm(before))
         if target.kind == "score":
-            return float(np.square(after[0] - one.label))
+            return float(np.square(after[0] - float(one.label)))
         index = int(np.argmax(before)) if one.label is None else target.index
         return float(np.argmax(after) == index) if self.metric == "accuracy" else float(-log_softmax(after)[index])
 
@@ -158,7 +159,7 @@ def text_scores(
     if isinstance(texts, str) or not texts:
         raise InputError("scores are over a list of texts", where="texts", advice="pass a list with at least one text")
     of_each, seconds = one_for_each(texts, labels, "labels"), one_for_each(texts, pair, "pair")
-    if not callable(metric) and metric not in MEASURES:
+    if not callable(metric) and (not isinstance(metric, str) or metric not in MEASURES):
         advice = f"use {', '.join(MEASURES)}, or a function of (outputs, label)"
         raise InputError(f"there is no metric {metric!r:.40}", where="metric", advice=advice)
     check_way(method, METHODS, "method")
@@ -182,10 +183,19 @@ def labels_of(given: Any) -> Any:
     """
     labels = column_of(given, "labels")
     for at, label in enumerate(labels if isinstance(labels, list) else ()):
-        if np.ndim(label) or label is None or label != label:  # NaN
-            found = "an array" if np.ndim(label) else "missing"
+        several = isinstance(label, (list, tuple)) or np.ndim(label) > 0
+        if several or _is_missing(label):
+            found = "an array" if several else "missing"
             raise InputError(f"label {at} is {found}", where=f"labels[{at}]", advice="pass one class for each text")
     return labels
+
+
+def _is_missing(label: Any) -> bool:
+    """Return True for None, NaN, and pandas' NA, which is neither equal to itself nor unequal."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def check_metric(model: Model, metric: Metric, labels: Sequence[Any] | None, regression: bool) -> None:
@@ -194,7 +204,7 @@ def check_metric(model: Model, metric: Metric, labels: Sequence[Any] | None, reg
     if metric in ("accuracy", "loss") and several:
         found = f"{metric} of a classifier whose labels don't exclude each other"
         raise UnsupportedError(found, where=model.checkpoint.where, advice="pass metric= a function of (logits, label)")
-    numbers = labels is not None and not any(isinstance(label, str) for label in labels)
+    numbers = labels is not None and all(hasattr(one, "__float__") and not isinstance(one, str) for one in labels)
     if regression and (metric == "accuracy" or (metric == "loss" and not numbers)):
         advice = 'pass metric="loss" with a number for each text in labels=, or a function of (logits, label)'
         raise InputError("the model gives one number, no classes", where="metric", advice=advice)
@@ -231,7 +241,8 @@ def effects_on(
                 where="metric",
                 advice="ask for the score's change, or for the target's",
             )
-        scores = text_scores(model, text, labels, metric or "accuracy", pair=pair, method=method, max_length=max_length)
+        metric = "accuracy" if metric is None else metric
+        scores = text_scores(model, text, labels, metric, pair=pair, method=method, max_length=max_length)
         with told(progress, "texts") as tell:
             return scored.change_of_each(scores, tell)
     if isinstance(text, list):

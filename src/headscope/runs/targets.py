@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.anatomy import check_index
 from headscope.attention.activations import log_softmax, softmax
 from headscope.encoder.task_heads import cosines_with, pooled
 from headscope.errors import CheckpointError, InputError, UnsupportedError
@@ -127,13 +128,7 @@ def choose(model: Model, encoded: TokenAxis, last: Tokens, wanted: Wanted) -> Ta
             advice="`headscope verify` names the tensors that hold NaN or infinity",
         )
     if isinstance(wanted, Target):
-        if wanted.row is not None and wanted.row >= len(encoded):
-            raise InputError(
-                f"the target reads token {wanted.row}, and the text has {len(encoded)} tokens",
-                where="target",
-                advice="name the target anew for this text",
-            )
-        return wanted
+        return _chosen_before(model, encoded, wanted)
     wanted = _plain(wanted)
     mask, tasks = model.tokenizer.mask_id, model.anatomy.tasks
     masks = [at for at, index in enumerate(encoded.ids) if mask is not None and index == mask]
@@ -150,7 +145,7 @@ def choose(model: Model, encoded: TokenAxis, last: Tokens, wanted: Wanted) -> Ta
         return _class(model, (wanted,)) if "sequence" in tasks and not fills else _word(model, masks, (wanted,))
     if isinstance(wanted, tuple) and is_pair(wanted):
         return _against(*(choose(model, encoded, last, name) for name in wanted))
-    if isinstance(wanted, tuple) and wanted:
+    if isinstance(wanted, tuple) and wanted and not any(isinstance(part, bool) for part in wanted):
         kind, *rest = wanted
         if kind == "word" and len(rest) in (1, 2):
             return _word(model, masks, rest)
@@ -163,6 +158,36 @@ def choose(model: Model, encoded: TokenAxis, last: Tokens, wanted: Wanted) -> Ta
         if kind == "similarity" and len(rest) == 1 and isinstance(rest[0], str):
             return vector_target(model, last, kind, encoded.prompt, text=rest[0])
     raise InputError(f"{wanted!r:.60} names no target", where="target", advice=FORMS)
+
+
+def _chosen_before(model: Model, encoded: TokenAxis, target: Target) -> Target:
+    """A target that was chosen for some model and text, if it means the same for this model and text.
+
+    Raises:
+        InputError: it reads a token that the text lacks, another word or class, or vectors of another width.
+        UnsupportedError: the model lacks the output.
+    """
+    problem, here, furthest = "", target, max(target.places or (0,))
+    index, row = target.index, target.row
+    if furthest >= len(encoded):
+        problem = f"the target reads token {furthest}, and the text has {len(encoded)} tokens"
+    elif target.direction is not None:
+        width = model.pooling.width or model.anatomy.known().d_model
+        if len(target.direction) != width:
+            problem = f"the target is a direction of {len(target.direction)} numbers, and the vectors have {width}"
+    elif target.kind == "word" and index is not None and row is not None:
+        here = _word(model, [row], (index, row))
+    elif target.kind == "token" and index is not None and row is not None:
+        here = _token_label(model, encoded, (row, index))
+    elif index is not None:
+        here = _class(model, (index,))
+    if (here.kind, here.label) != (target.kind, target.label):
+        problem = f"the target is {target.alone}, which here is {here.alone}"
+    if problem:
+        raise InputError(problem, where="target", advice="name the target anew for this model and text")
+    if target.against is not None:
+        _chosen_before(model, encoded, target.against)
+    return target
 
 
 def _plain(wanted: Any) -> Any:
@@ -188,21 +213,6 @@ def _against(target: Target, other: Target) -> Target:
     if problem:
         raise InputError(problem, where="target", advice="name two words at one mask, two classes, or two texts")
     return replace(target, against=other, chosen=False)
-
-
-def check_slope(target: Target) -> Target:
-    """The target, unless its slope is 0 before anything is changed, which a gradient would call no effect at all.
-
-    Raises:
-        InputError: the distance of a vector from itself.
-    """
-    if "embedding_distance" not in (target.kind, target.against and target.against.kind):
-        return target
-    raise InputError(
-        "the distance of a vector from itself has slope 0 in every direction",
-        where="target",
-        advice="use the target ('embedding',), or change heads for real: method='zero'",
-    )
 
 
 def lacks(
@@ -299,16 +309,10 @@ def _class_target(model: Model, index: int, *, chosen: bool = False) -> Target:
     return Target("score" if only else "class", label_name(model, index), index, row, chosen=chosen)
 
 
-def _token_label(model: Model, encoded: TokenAxis, named: Sequence[str | int]) -> Target:
+def _token_label(model: Model, encoded: TokenAxis, named: Sequence[Any]) -> Target:
     if "token" not in model.anatomy.tasks:
         raise lacks(model, "token classifier", "ForTokenClassification")
-    row, label = named
-    if not isinstance(row, int) or not 0 <= row < len(encoded):
-        raise InputError(
-            f"there is no token {row!r}: the text has {len(encoded)} tokens",
-            where="target",
-            advice=f"tokens count from 0, so the last one is {len(encoded) - 1}",
-        )
+    row, label = check_index(named[0], len(encoded), "token", "the text"), named[1]
     index = label_number(model, label, "label")
     return Target("token", label_name(model, index), index, row)
 

@@ -17,6 +17,7 @@ from headscope.encoder.products import FEW_TEXTS
 from headscope.errors import InputError, warn
 from headscope.results.arrays import Named
 from headscope.results.tokens import TokenAxis, sources
+from headscope.settings import whole
 from headscope.traces import Trace
 
 if TYPE_CHECKING:
@@ -133,17 +134,17 @@ def prepared(
     if text:  # an empty one is refused by the tokenizer, even with a prompt
         text = prompt + text
     longest = min(model.anatomy.longest_text, rule.max_length or model.anatomy.longest_text)
-    whole = tokenizer.encode(text, pair)
-    encoded = whole if len(whole) <= longest else tokenizer.encode(text, pair, max_length=longest)
-    if len(encoded) < len(whole):
-        notes.append(f"{name} was cut from {len(whole)} to {len(encoded)} tokens")
+    uncut = tokenizer.encode(text, pair)
+    encoded = uncut if len(uncut) <= longest else tokenizer.encode(text, pair, max_length=longest)
+    if len(encoded) < len(uncut):
+        notes.append(f"{name} was cut from {len(uncut)} to {len(encoded)} tokens")
         if wanted is None or longest < wanted:
             warn(f"{name} was cut to {len(encoded)} tokens, the most that the model reads: see .notes")
     if prompt and not rule.include_prompt:
         alone = tokenizer.encode(prompt, max_length=longest)
         encoded = replace(encoded, prompt=len(alone) - alone.special[-1])
         notes.append("the prompt's tokens are left out of the text's vector, as the model's files say")
-    return Prepared(text, encoded, len(prompt), tuple(notes), pair, len(whole))
+    return Prepared(text, encoded, len(prompt), tuple(notes), pair, len(uncut))
 
 
 def as_traced(model: Model, text: str, pair: str | None = None, *, max_length: int | None = None) -> Prepared:
@@ -175,8 +176,8 @@ def as_traced(model: Model, text: str, pair: str | None = None, *, max_length: i
 
 
 def limited(rule: Pooling, max_length: int | None) -> Pooling:
-    """The rule with a person's limit instead of its own."""
-    return rule if max_length is None else replace(rule, max_length=max_length)
+    """The rule with a person's limit, a whole number of at least 1, instead of its own."""
+    return rule if max_length is None else replace(rule, max_length=whole(max_length, "max_length", 1))
 
 
 def _lowered(model: Model, text: str) -> str:
