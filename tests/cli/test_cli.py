@@ -400,7 +400,8 @@ def test_one_statistic_of_every_head(small):
     assert record["statistic"] == "entropy"
     assert [row["entropy"] for row in record["heads"]] == pytest.approx(entropies.ravel().tolist(), abs=1e-5)
     assert "unknown statistic 'banana'" in run("attend", small, TEXT, "--statistic", "banana", code=2).stderr
-    assert "of all heads" in run("attend", small, TEXT, "--statistic", "entropy", "--heads", "0", code=2).stderr
+    for more in (["--heads", "0"], ["--query", "1"], ["--top", "2"], ["--set", "threshold=0.5"]):
+        assert "of all heads" in run("attend", small, TEXT, "--statistic", "entropy", *more, code=2).stderr
 
 
 @pytest.fixture(scope="module")

@@ -578,6 +578,17 @@ def test_a_frame_has_the_tokens_as_names(worded: hs.Trace) -> None:
     pd.testing.assert_frame_equal(worded.frame(3, 1, words=True), worded[3, 1].by_words().to_pandas())
 
 
+@pytest.mark.parametrize("words", [False, True])
+def test_a_text_of_special_tokens_alone_has_an_empty_frame(words: bool) -> None:
+    model = hs.open()
+    whole = model.trace("The cat sat.")
+    bare = model.trace(ids=[number for number, special in zip(whole.ids, whole.special, strict=True) if special])
+    frame = bare.frame(0, 1, words=words, special=False)
+    assert (frame.shape, frame.index.name, frame.columns.name) == ((0, 0), "query", "key")
+    every = bare.by_words(special=False).to_pandas()
+    assert (every.shape, list(every.index.names)) == ((0, 0), ["layer", "head", "query"])
+
+
 def test_arrays_of_xarray(worded: hs.Trace) -> None:
     words = worded.by_words()
     found = words.to_xarray()
