@@ -327,6 +327,9 @@ def refused(*args: str) -> str:
         (["compare", "-", "no-such-folder/at/all"], "no-such-folder"),
         (["compare", "-", "-", "--top", "0"], "--top is 0"),
         (["compare", "-", "-", "--statistic", "entropy"], "statistics need texts"),
+        (["compare", "-", "-", "--set", "max_length=8"], "without texts there is nothing to cut"),
+        (["why", "{small}", "the cat", "0.0", "dog", "cat"], "where: QUERY"),
+        (["why", "{small}", "the cat", "0.0", "cat", "dog"], "where: KEY"),
         (["compare", "-", "-", "no-such-corpus"], "no such file or folder"),
         (["compare", "-", "-", "--json", "--csv"], "exclude each other"),
     ],
@@ -400,7 +403,8 @@ def test_one_statistic_of_every_head(small):
     assert record["statistic"] == "entropy"
     assert [row["entropy"] for row in record["heads"]] == pytest.approx(entropies.ravel().tolist(), abs=1e-5)
     assert "unknown statistic 'banana'" in run("attend", small, TEXT, "--statistic", "banana", code=2).stderr
-    assert "of all heads" in run("attend", small, TEXT, "--statistic", "entropy", "--heads", "0", code=2).stderr
+    for more in (["--heads", "0"], ["--query", "1"], ["--top", "2"], ["--set", "threshold=0.5"]):
+        assert "of all heads" in run("attend", small, TEXT, "--statistic", "entropy", *more, code=2).stderr
 
 
 @pytest.fixture(scope="module")

@@ -231,6 +231,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         hs.compare(torch.nn.Linear(2, 2), "-")
     with pytest.raises(InputError, match="statistics need texts"):
         hs.compare("-", "-", statistics="entropy")
+    with pytest.raises(InputError, match=r"without texts there is nothing to cut(.|\n)*where: max_length"):
+        hs.compare("-", "-", max_length=8)
     with pytest.raises(InputError, match="no document"):
         hs.compare("-", "-", [" "])
     with pytest.raises(InputError, match="a text is not a corpus"):
@@ -248,6 +250,9 @@ def test_two_surveys_are_joined_by_head(tmp_path: Path) -> None:
     ]
     result = hs.compare(*surveys)
     assert list(result.statistics) == ["entropy"]
+    for of_texts in ({"corpus": TEXTS}, {"statistics": "entropy"}, {"max_length": 8}):
+        with pytest.raises(InputError, match="over their corpora already"):
+            hs.compare(*surveys, **of_texts)
     change = result.statistics["entropy"]
     np.testing.assert_allclose(change, surveys[1]["entropy"] - surveys[0]["entropy"])
     assert (change[0] == 0).all()

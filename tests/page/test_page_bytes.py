@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import importlib.util
 import json
 import os
@@ -69,6 +70,19 @@ def test_narrowed_layers_and_heads_keep_their_numbers(cat: hs.Trace, tmp_path: P
         page_bytes(cat, layers=[7])
     with pytest.raises(InputError, match="fp8"):
         page_bytes(cat, dtype="fp8")
+
+
+def test_numbers_that_fp16_is_too_narrow_for_are_in_fp32(cat: hs.Trace) -> None:
+    """Values, and the norms made of them; all other numbers are in fp16."""
+    first, last = cat.layers
+    assert last.v is not None
+    loud = cat.replaced(layers=[first, dataclasses.replace(last, v=last.v * np.float32(1e7))])
+    half, whole = read(page_bytes(loud)), read(page_bytes(loud, dtype="fp32"))
+    for name in ("layers.1.v", "view.value_norms", "view.writes", "view.shares", "view.readers", "layers.1.q"):
+        np.testing.assert_allclose(half[name].astype(np.float32), whole[name], rtol=2e-3, atol=2e-3)
+    plain = read(page_bytes(cat))
+    kept = {name for name in half if half[name].dtype != plain[name].dtype}
+    assert kept == {"layers.1.v", "view.value_norms", "view.writes"}
 
 
 def test_what_heads_write_is_the_trace_s_own_output(cat: hs.Trace) -> None:

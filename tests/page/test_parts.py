@@ -75,6 +75,27 @@ def numbers(trace: Trace, **request: Any) -> np.ndarray:
     return np.frombuffer(part(trace, request), "<f4")
 
 
+@pytest.mark.parametrize("lse", [True, False])
+def test_parts_of_a_trace_in_half_precision_are_computed_in_fp32(lse: bool) -> None:
+    """Products of numbers of some hundreds are beyond fp16 before the scale."""
+    whole = trace_with(Mask())
+    loud = {"q": 300 * whole.layers[0].q, "k": 300 * whole.layers[0].k, "v": 1e4 * whole.layers[0].v}
+    halves = {name: array.astype(np.float16) for name, array in loud.items()}
+    record = replace(whole.layers[0], **halves, scale=1e-5, lse=None)  # type: ignore[arg-type]
+    if lse:
+        assert np.isfinite(record.lse).all()
+    trace = whole.replaced(layers=[record], precision="fp16")
+    _, cells, contexts, _ = by_definition(*(halves[name].astype(float) for name in "qkv"), record.scale, record.mask)
+    tile = numbers(trace, want="tile", layer=0, head=3, box=[0, TOKENS, 0, TOKENS], height=TOKENS, width=TOKENS)
+    np.testing.assert_allclose(tile.reshape(TOKENS, TOKENS), cells[3], atol=1e-6)
+    keys = [2, 5]
+    masses = numbers(trace, want="masses", layer=0, queries=[4], keys=keys)
+    np.testing.assert_allclose(masses, cells[:, 4, keys].sum(-1), atol=1e-6)
+    W_O = np.stack([Projection(HEADS, WIDTH, 11).W_O(0, head) for head in range(HEADS)])
+    sizes = numbers(trace, want="writes", layer=0, query=6)[:HEADS]
+    np.testing.assert_allclose(sizes, np.linalg.norm(np.einsum("hd,hdm->hm", contexts[:, 6], W_O), axis=-1), rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("cells", [1 << 20, 60])
 def test_a_picture_of_every_cell_is_the_head_s_weights(name: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,6 +237,29 @@ def test_saving_is_all_or_nothing(tmp_path: Path, trace: Trace, monkeypatch: pyt
     assert [file.name for file in tmp_path.iterdir()] == ["t.safetensors"]
 
 
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_numbers_beyond_fp16_are_not_saved_in_it(name: str, tmp_path: Path) -> None:
+    trace = hs.open().trace("The cat sat.")
+    records = list(trace.layers)
+    records[1] = replace(records[1], **{name: getattr(records[1], name) * np.float32(1e7)})  # type: ignore[arg-type]
+    loud, path = trace.replaced(layers=records), tmp_path / "t.safetensors"
+    with pytest.raises(InputError, match=rf"layer 1: {name} has numbers beyond 65,504") as refusal:
+        loud.save(path, dtype="fp16")
+    assert 'dtype="fp32"' in str(refusal.value.advice)
+    assert not list(tmp_path.iterdir())
+    loud.save(path)
+    assert (getattr(hs.load(path).layers[1], name) == getattr(records[1], name)).all()
+
+
+def test_infinity_of_the_model_itself_is_saved_in_fp16(tmp_path: Path) -> None:
+    trace = hs.open().trace("The cat sat.")
+    v = np.array(trace.layers[1].v)
+    v[0, 1, 2], v[1, 0, 3] = np.inf, np.nan
+    broken = trace.replaced(layers=[trace.layers[0], replace(trace.layers[1], v=v), *trace.layers[2:]])
+    again = hs.load(broken.save(tmp_path / "t.safetensors", dtype="fp16")).layers[1].v
+    np.testing.assert_allclose(again, v, rtol=1e-3, atol=1e-6)
+
+
 def test_named_arrays_are_arrays() -> None:
     named = Named("x", ("a", "b"), np.ones((2, 3), "f4"))
     assert np.asarray(named) is named.array
@@ -553,6 +576,17 @@ def test_a_frame_has_the_tokens_as_names(worded: hs.Trace) -> None:
         worded.frame(3, 1, special=False), worded[3, 1].weights[:][np.ix_(kept, kept)], atol=1e-6
     )
     pd.testing.assert_frame_equal(worded.frame(3, 1, words=True), worded[3, 1].by_words().to_pandas())
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_text_of_special_tokens_alone_has_an_empty_frame(words: bool) -> None:
+    model = hs.open()
+    whole = model.trace("The cat sat.")
+    bare = model.trace(ids=[number for number, special in zip(whole.ids, whole.special, strict=True) if special])
+    frame = bare.frame(0, 1, words=words, special=False)
+    assert (frame.shape, frame.index.name, frame.columns.name) == ((0, 0), "query", "key")
+    every = bare.by_words(special=False).to_pandas()
+    assert (every.shape, list(every.index.names)) == ((0, 0), ["layer", "head", "query"])
 
 
 def test_arrays_of_xarray(worded: hs.Trace) -> None:

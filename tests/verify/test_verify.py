@@ -227,6 +227,17 @@ def test_nan_is_no_agreement(batch: Any) -> None:
     assert report.to_dict()["checks"][0]["theirs"] is None
 
 
+@pytest.mark.parametrize("number", [0.0, float("inf")])
+def test_a_row_that_is_of_no_softmax_is_no_agreement(batch: Any, number: float) -> None:
+    """And no warning of NumPy's, which would be an error here."""
+    traces, attentions = batch
+    wrong = [one.clone() for one in attentions]
+    wrong[0][0, 0, 3] = number
+    report = traces[0].verify(against=wrong)
+    assert not report.agrees
+    assert report.worst.place.startswith("layer 0, head 0, query 3")
+
+
 def test_layers_and_heads_that_were_not_kept(batch: Any) -> None:
     _, attentions = batch
     model, inputs = model_and_inputs()

@@ -71,17 +71,20 @@ def compare(
         UnsupportedError: headscope doesn't know the heads of one of them.
     """
     a, b = _opened(model_a), _opened(model_b)
+    of_texts = {"corpus": corpus, "statistics": statistics, "max_length": max_length}
+    given = [name for name, value in of_texts.items() if value is not None]
     if isinstance(a, Survey) and isinstance(b, Survey):
-        if corpus is not None:
-            advice = "leave the corpus out; their labels and effects are compared, too"
-            raise InputError("two surveys were made over their corpora already", where="corpus", advice=advice)
+        if given:
+            advice = f"leave {' and '.join(given)} out; their statistics, labels and effects are all compared"
+            raise InputError("two surveys were made over their corpora already", where=given[0], advice=advice)
         return _of_surveys(a, b)
     if isinstance(a, Survey) or isinstance(b, Survey):
         found = "a survey can't be compared with a checkpoint"
         raise InputError(found, where="hs.compare", advice="compare two checkpoints with a corpus, or two surveys")
     check_shapes(a, b)
-    if statistics and corpus is None:
-        raise InputError("statistics need texts", where="statistics", advice="pass a corpus too")
+    if given and corpus is None:
+        found = "statistics need texts" if statistics is not None else "without texts there is nothing to cut"
+        raise InputError(found, where=given[0], advice="pass a corpus too")
     for model in (a, b):
         model.checkpoint.fetch()
     weights = weight_changes(a, b)

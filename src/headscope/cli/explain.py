@@ -211,7 +211,7 @@ def why(
     for note in trace.notes:
         tell(f"! {note}")
     names = labels(trace.queries, trace.text, trace.pair)
-    places = (find_token(as_typed(name), trace.tokens, names) for name in (query, key))
+    places = (find_token(as_typed(name), trace.tokens, names, of) for name, of in ((query, "QUERY"), (key, "KEY")))
     result = trace[layer, number].why(*places, check=settings.check)
     step = request.step("attend", text, "--heads", f"{layer}.{number}", "--query", str(result.query))
     finish(why_sheet(model.name, result, names, text, top), form, step, html)

@@ -69,11 +69,12 @@ def attend(
 
     chosen = [] if heads is None else head_list(heads, "--heads")
     names = [] if settings.statistics is None else list(settings.statistics)
-    if names and (chosen or query is not None or len(names) > 1):
+    fewer = query is not None or top is not None or settings.threshold is not None
+    if names and (chosen or fewer or len(names) > 1):
         raise InputError(
             "--statistic shows one statistic of all heads",
             where="--statistic",
-            advice="name one, and leave out --heads and --query",
+            advice="name one, and leave out --heads, --query, --top and threshold",
         )
     if save is not None:
         check_kind(save)

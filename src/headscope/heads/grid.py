@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention.scores import attend
+from headscope.attention.scores import attend, rounded
 from headscope.errors import TraceError, UnsupportedError
 from headscope.heads import Roles
 from headscope.heads.catalog import ON_PAGE
@@ -101,11 +101,8 @@ def write_norms(
         norms.append(value_norms(np.repeat(record.v, len(record.q) // len(record.v), axis=0), out))
         writes.append(sizes)
         shares.append(along)
-    return (
-        np.stack(norms).astype(np.float16),
-        np.stack(writes).astype(np.float16),
-        np.stack(shares).astype(np.float16),
-    )
+    half = np.float16
+    return rounded(np.stack(norms), half), rounded(np.stack(writes), half), rounded(np.stack(shares), half)
 
 
 def output_weights(

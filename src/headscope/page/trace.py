@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention.scores import softmax_rows
+from headscope.attention.scores import rounded, softmax_rows
 from headscope.attention.terms import RELATIVE
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
@@ -65,7 +65,7 @@ def page_file(
 
     Args:
         trace: to write.
-        dtype: fp16 or fp32, of Q, K and V.
+        dtype: fp16 or fp32, of Q, K and V; an array that fp16 is too narrow for is in fp32.
         values: include V, and what makes shares of it; None includes them for short texts only.
         layers, heads: only these, counted from 0.
         masks: other measures stand beside the word that the page opens on: see `beside`.
@@ -173,8 +173,8 @@ def _narrow(
 ) -> Trace:
     """Only these layers and heads, rounded as in the file, so that every number can be recomputed from the file."""
 
-    def rounded(part: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        return part.astype(dtype).astype(np.float32)
+    def kept(part: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        return rounded(part, dtype).astype(np.float32)
 
     records = []
     for at in _chosen(layers, trace.numbers, "layer"):
@@ -187,11 +187,11 @@ def _narrow(
         records.append(
             replace(
                 some,
-                q=rounded(some.q),
-                k=rounded(some.k),
-                v=None if some.v is None else rounded(some.v),
+                q=kept(some.q),
+                k=kept(some.k),
+                v=None if some.v is None else kept(some.v),
                 lse=None if measured else some.lse,  # type: ignore[arg-type]  # None: computed when it is read
-                terms=some.terms.mapped(rounded, RELATIVE),
+                terms=some.terms.mapped(kept, RELATIVE),
                 number=number,
                 numbers=tuple(all_heads[head] for head in chosen),
             )
@@ -311,7 +311,7 @@ def readers(trace: Trace, narrow: Trace, dtype: type[np.floating[Any]]) -> dict[
     except (TraceError, UnsupportedError):
         return {}
     return {
-        "view.readers": np.concatenate([vectors.astype(dtype) for _, vectors, _ in held]),
+        "view.readers": rounded(np.concatenate([vectors for _, vectors, _ in held]), dtype),
         "view.kept": np.array([kept for _, _, kept in held], dtype=np.float32),
         "view.followed": _followed(trace, held),
     }

@@ -25,6 +25,7 @@ from headscope.heads.reference import value_norms
 from headscope.page.trace import about, beside, page_axis, with_masks
 from headscope.traces import Trace
 from headscope.traces.file import metadata_of
+from headscope.traces.views import full
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -115,7 +116,7 @@ def _writes(trace: Trace, request: Mapping[str, Any]) -> Part:
     """Of one query: |c_i W_O| of every head (heads,), and its share in what the layer writes (heads,)."""
     at = _layer(trace, request)
     query = _token(request["query"], len(trace.queries), "query")
-    record = trace.layers[at]
+    record = _full(trace.layers[at])
     out = _out(trace, at)
     assert record.v is not None
     (row,) = softmax_rows(record.q, record.k, scale=record.scale, mask=record.mask, rows=np.array([query]))
@@ -292,7 +293,14 @@ def _norms_of(trace: Trace, at: int, head: int) -> Float[np.ndarray, " keys"]:
 
 
 def _one(trace: Trace, at: int, head: int) -> LayerRecord:
-    return trace.layers[at].of_heads([head])
+    return _full(trace.layers[at].of_heads([head]))
+
+
+def _full(record: LayerRecord) -> LayerRecord:
+    """The record in fp32, for scores and norms outgrow fp16; `lse` if it is known."""
+    v = None if record.v is None else full(record.v)
+    lse = record.lse if record.has_lse else None
+    return replace(record, q=full(record.q), k=full(record.k), v=v, lse=lse)  # type: ignore[arg-type]
 
 
 def _layer(trace: Trace, request: Mapping[str, Any]) -> int:

@@ -159,4 +159,5 @@ class NamedMap(Named):
         if self.heads:
             places = [(*head, query) for head in self.heads for query in self.queries]
             index = pandas.MultiIndex.from_tuples(places, names=["layer", "head", "query"])
-        return pandas.DataFrame(self.array.reshape(-1, self.shape[-1]), index, pandas.Index(self.labels, name="key"))
+        columns = pandas.Index(self.labels, name="key")
+        return pandas.DataFrame(self.array.reshape(len(index), len(columns)), index, columns)

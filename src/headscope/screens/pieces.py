@@ -76,18 +76,18 @@ def _spelled_bytes(token: str) -> bytes | None:
     return bytes(alphabet[letter] for letter in token) if all(letter in alphabet for letter in token) else None
 
 
-def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
+def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str], where: str = "--query") -> int:
     """The position of a token named by its number, counted from 0, its text or its label.
 
     Raises:
-        InputError: no such position or token, or a token that occurs more than once.
+        InputError: no such position or token, or a token that occurs more than once; it names the option, `where`.
     """
     number = whole_number(wanted)
     if number is not None:
         if -len(tokens) <= number < len(tokens):
             return number % len(tokens)
         found = f"there is no token {wanted}: the text has {len(tokens)} tokens"
-        raise InputError(found, where="--query", advice=f"tokens are numbered 0 to {len(tokens) - 1}")
+        raise InputError(found, where=where, advice=f"tokens are numbered 0 to {len(tokens) - 1}")
     for same in (str.__eq__, lambda form, other: form.casefold() == other.casefold()):
         places = [
             at
@@ -98,10 +98,10 @@ def find_token(wanted: str, tokens: Sequence[str], shown: Sequence[str]) -> int:
             return places[0]
         if places:
             found = f"{wanted!r} occurs {len(places)} times: at {', '.join(map(str, places))}"
-            raise InputError(found, where="--query", advice="choose one by its number")
+            raise InputError(found, where=where, advice="choose one by its number")
     listed = " ".join(f"{at}:{label}" for at, label in enumerate(shown[:40]))
     advice = f"the tokens are {listed}{' …' if len(shown) > 40 else ''}"
-    raise InputError(f"there is no token {shortened(wanted)}", where="--query", advice=advice)
+    raise InputError(f"there is no token {shortened(wanted)}", where=where, advice=advice)
 
 
 def trace_record(trace: Trace) -> dict[str, Any]:

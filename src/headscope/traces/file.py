@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention.scores import Mask
+from headscope.attention.scores import Mask, beyond_half, rounded
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.entry import read_tensor
 from headscope.checkpoint.formats import TRACE_FORMAT
@@ -35,13 +35,18 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
     """Write a trace to a file atomically.
 
     Raises:
-        InputError: `dtype` is neither fp32 nor fp16, the folder doesn't exist, or the trace is too long to be read
-            again.
+        InputError: `dtype` is neither fp32 nor fp16, fp16 is too narrow, the folder doesn't exist, or the trace is too
+            long to be read again.
     """
     path = Path(path)
     if dtype not in DTYPES:
         raise InputError(f"a trace can't be saved with dtype {dtype!r}", where="dtype", advice="use fp32 or fp16")
     tensors, header = pack(trace, DTYPES[dtype], values)
+    for index, number in enumerate(trace.numbers):
+        for name in ("q", "k", "v", *(f"terms.{name}" for name in RELATIVE)):
+            part = tensors.get(f"layers.{index}.{name}")
+            if part is not None and part.dtype != DTYPES[dtype]:
+                raise beyond_half(number, name.removeprefix("terms."))
     if (size := len(header["headscope"])) > MOST_BYTES:
         raise InputError(
             f"a trace of {len(trace)} tokens can't be saved: they take {size:,} bytes, the limit is {MOST_BYTES:,}",
@@ -55,14 +60,14 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
 def pack(
     trace: Trace, dtype: type[np.floating[Any]], values: bool
 ) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, str]]:
-    """The tensors and the metadata of a trace's file."""
+    """The tensors and the metadata of a trace's file. What fp16 is too narrow for is in fp32."""
     tensors: dict[str, np.ndarray] = {}
     for index, record in enumerate(trace.layers):
         stem = f"layers.{index}"
-        tensors[f"{stem}.q"] = record.q.astype(dtype)
-        tensors[f"{stem}.k"] = record.k.astype(dtype)
+        tensors[f"{stem}.q"] = rounded(record.q, dtype)
+        tensors[f"{stem}.k"] = rounded(record.k, dtype)
         if values and record.v is not None:
-            tensors[f"{stem}.v"] = record.v.astype(dtype)
+            tensors[f"{stem}.v"] = rounded(record.v, dtype)
         tensors[f"{stem}.lse"] = record.lse
         terms = record.terms
         if terms.buckets is not None:
@@ -70,7 +75,7 @@ def pack(
         for name in TABLES:
             table = getattr(terms, name)
             if table is not None:
-                tensors[f"{stem}.terms.{name}"] = table.astype(dtype if name in RELATIVE else np.float32)
+                tensors[f"{stem}.terms.{name}"] = rounded(table, dtype if name in RELATIVE else np.float32)
         if record.mask.keys is not None:
             tensors[f"{stem}.mask.keys"] = np.asarray(record.mask.keys, dtype=bool)
         if record.mask.bias is not None:

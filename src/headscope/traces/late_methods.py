@@ -34,7 +34,8 @@ class Questions:
             The file's path.
 
         Raises:
-            InputError: `dtype` is neither "fp32" nor "fp16", the folder doesn't exist, or the trace is too long.
+            InputError: `dtype` is neither "fp32" nor "fp16", fp16 is too narrow for the numbers, the folder doesn't
+                exist, or the trace is too long.
         """
 
     @late("headscope.verify:verify")
@@ -191,7 +192,8 @@ class Questions:
 
         Args:
             path: the file.
-            dtype: of Q, K and V in it: "fp16", or "fp32" at twice the size.
+            dtype: of Q, K and V in it: "fp16", or "fp32" at twice the size. Arrays with numbers beyond 65,504, the
+                largest of fp16, are in fp32.
             values: True to include V, for all steps of a cell, and as much again to follow a word through the layers;
                 by default, only for short texts.
             layers: numbers of the layers to include; all by default.

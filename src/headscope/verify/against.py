@@ -136,7 +136,9 @@ def causes(trace: Trace, against: Any, check: Check) -> tuple[str, ...]:
             expected /= expected.sum(axis=1, keepdims=True)
             # Keys that the trace cut as padding had a part of the weight.
             sums = given.sum(axis=1, keepdims=True)
-            if not np.allclose(given / sums, expected, rtol=0, atol=check.tolerance):
+            with np.errstate(divide="ignore", invalid="ignore"):  # rows of 0 or infinity are of no softmax
+                shares = given / sums
+            if not np.allclose(shares, expected, rtol=0, atol=check.tolerance):
                 return ()
             hides |= not allowed.all() or bool((sums < 1 - check.tolerance).any())
     if not hides:  # a mask that hides nothing changes nothing, however it is added

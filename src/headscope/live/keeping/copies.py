@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.attention.scores import Mask
-from headscope.attention.terms import Terms
+from headscope.attention.scores import Mask, beyond_half
+from headscope.attention.terms import RELATIVE, Terms
 from headscope.errors import InputError, first_line
 from headscope.live.calls import Call, Forward
 from headscope.live.keeping.cached_sequences import KeySpan
@@ -183,14 +183,11 @@ def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
                 arrays[name] = array = (part.tensor() if isinstance(part, KeySpan) else part).cpu().numpy()
                 if isinstance(part, KeySpan) and part.shared:
                     array.flags.writeable = False
-                if array.dtype == np.float16 and np.isinf(array).any():
-                    raise InputError(
-                        f"layer {layer.call['number']}: {name} has numbers beyond 65,504, the largest of fp16",
-                        where="dtype",
-                        advice='keep them in fp32, the default: dtype="fp32"',
-                    )
         call = {**layer.call, "number": None} if in_order else dict(layer.call)
         call["terms"] = call["terms"].mapped(lambda table: table.cpu().numpy())
+        for name, part in {**arrays, **{name: getattr(call["terms"], name) for name in RELATIVE}}.items():
+            if part is not None and part.dtype == np.float16 and np.isinf(part).any():
+                raise beyond_half(layer.call["number"], name)
         records.append(LayerRecord(**arrays, lse=None, **call))  # type: ignore[arg-type]
     return records
 
