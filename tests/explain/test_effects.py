@@ -413,6 +413,9 @@ def test_refusals(model: hs.Model) -> None:
         ({Edit(0, 1), Edit(0, 1, "mean")}, "in two ways"),
         ({Edit(3, 0)}, "no layer 3"),
         ({Edit(0, 4)}, "no head 4"),
+        ({Edit(-1, 0)}, "counts from 0"),
+        ({Edit(0, -1)}, "counts from 0"),
+        ({Edit(0, 0, "edge", edge=(-1, 2))}, "counts from 0"),
         ({Edit(0, 0, "halve")}, "can't be changed by 'halve'"),
         ({Edit(0, 0, "patch")}, "without what it needs"),
         ({Edit(0, 0, "edge")}, "without what it needs"),
@@ -423,6 +426,8 @@ def test_refusals(model: hs.Model) -> None:
     ):
         with pytest.raises(InputError, match=message):
             [*runner.states(base, [frozenset(edits)])]
+    with pytest.raises(InputError, match="counts from 0"):
+        runner.base([text], edits=frozenset({Edit(-1, 0)}))
 
 
 # Groups of heads, silenced, beside draws: against passes of the library's own model.

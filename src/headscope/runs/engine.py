@@ -376,6 +376,8 @@ class NumpyRunner:
                 )
             for place in edit.edge or ():
                 check_index(place, min(text.stop - text.start for text in rows), "token", "edge")
+            if min(edit.layer, edit.head, *(edit.edge or ())) < 0:
+                raise InputError("an edit counts from 0", where=where, advice="add the number of them all")
             of = edit.source
             if of is not None and (of.rows != tuple(rows) or any(layer.contexts is None for layer in of.layers)):
                 raise InputError(

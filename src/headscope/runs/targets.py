@@ -30,7 +30,7 @@ import numpy as np
 from headscope.anatomy import check_index
 from headscope.attention.activations import log_softmax, softmax
 from headscope.encoder.task_heads import cosines_with, pooled
-from headscope.errors import CheckpointError, InputError, UnsupportedError
+from headscope.errors import CheckpointError, InputError, UnsupportedError, not_a_number
 from headscope.results.effect_records import UNITS, Target, Wanted
 from headscope.results.tokens import SPACES, bare
 from headscope.runs.texts import last_states, prepared
@@ -122,11 +122,7 @@ def choose(model: Model, encoded: TokenAxis, last: Tokens, wanted: Wanted) -> Ta
         CheckpointError: the last hidden state is not made of numbers.
     """
     if not np.isfinite(last).all():
-        raise CheckpointError(
-            "the last hidden state is not made of numbers",
-            where=model.checkpoint.where,
-            advice="`headscope verify` names the tensors that hold NaN or infinity",
-        )
+        raise not_a_number("the last hidden state is not made of numbers", model.checkpoint.where)
     if isinstance(wanted, Target):
         return _chosen_before(model, encoded, wanted)
     wanted = _plain(wanted)
