@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from safetensors.numpy import load as read
 
 import headscope as hs
@@ -83,6 +84,18 @@ def test_numbers_that_fp16_is_too_narrow_for_are_in_fp32(cat: hs.Trace) -> None:
     plain = read(page_bytes(cat))
     kept = {name for name in half if half[name].dtype != plain[name].dtype}
     assert kept == {"layers.1.v", "view.value_norms", "view.writes"}
+
+
+def test_a_notebook_shows_the_text_of_a_trace_whose_layers_differ_in_their_heads(
+    cat: hs.Trace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """IPython would print the traceback of an error."""
+    uneven = cat.replaced(layers=[cat.layers[0], cat.layers[1].of_heads([1])])
+    shown, _ = DisplayFormatter().format(uneven)
+    assert list(shown) == ["text/plain"]
+    assert "the layers have 2, 1 heads; choose heads that every layer has" in shown["text/plain"]
+    assert capsys.readouterr() == ("", "")
+    assert "text/html" in DisplayFormatter().format(cat)[0]
 
 
 def test_what_heads_write_is_the_trace_s_own_output(cat: hs.Trace) -> None:

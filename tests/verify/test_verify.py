@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from transformers import BertConfig, BertModel
 
 import headscope as hs
-from headscope.errors import InputError, UnsupportedError
+from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.screens.report_sheets import verify_sheet
 from headscope.screens.terminal import Paper, plain_text
 from headscope.traces import Trace
@@ -236,6 +236,52 @@ def test_a_row_that_is_of_no_softmax_is_no_agreement(batch: Any, number: float) 
     report = traces[0].verify(against=wrong)
     assert not report.agrees
     assert report.worst.place.startswith("layer 0, head 0, query 3")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trace]:
+    """What a capture with these options kept, saved, and read again with the model."""
+    folder = tmp_path_factory.mktemp("kept")
+    live = made(folder, "Bert").module
+    model = hs.open(folder)
+
+    def read(**options: Any) -> Trace:
+        with torch.inference_mode(), hs.capture(live, **options) as captured:
+            live(torch.tensor([ids(12)]))
+        return hs.load(captured.traces[0].save(folder / "trace.safetensors"), model=model)
+
+    return read
+
+
+@pytest.mark.parametrize("options", [{"layers": [1]}, {"heads": [0, 3]}])
+def test_a_part_of_a_trace_is_verified_as_far_as_it_goes(kept: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    trace = kept(**options)
+    report = trace.verify()
+    assert report.agrees
+    assert [check.name for check in report.checks] == ["row sums"]
+    assert {name: "only some of the layers" in why for name, why in report.skipped} == {
+        "the paper's way": True,
+        "transformers": True,
+    }
+    assert trace.to_html(tmp_path / "part.html").stat().st_size
+    with pytest.raises(TraceError, match=r"heads, and groups are of all"):
+        trace.to_html(tmp_path / "runs.html", runs=True)
+
+
+def test_near_uniform_heads_have_their_own_numbers(kept: Any) -> None:
+    trace = kept(layers=[0, 2], heads=[1, 3])
+    q = np.array(trace.layers[1].q) * 100
+    q[1] = 0
+    sharp = [dataclasses.replace(record, q=record.q * 100, lse=None) for record in trace.layers]
+    notes = trace.replaced(layers=[sharp[0], dataclasses.replace(sharp[1], q=q, lse=None)]).verify().notes
+    assert [note for note in notes if "near-uniform" in note] == ["near-uniform heads (layer.head): 2.3"]
+
+
+def test_numbers_that_a_capture_rounded_are_remembered_in_a_file(kept: Any) -> None:
+    trace = kept(dtype="fp16")
+    assert trace.precision == "fp16"
+    assert trace.verify().agrees
+    assert kept().precision == "fp32"
 
 
 def test_layers_and_heads_that_were_not_kept(batch: Any) -> None:

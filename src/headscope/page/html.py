@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.checkpoint import model_name
-from headscope.errors import CheckpointError, HeadscopeWarning, InputError, UnsupportedError
+from headscope.errors import CheckpointError, HeadscopeWarning, InputError, TraceError, UnsupportedError
 from headscope.files import write_atomically
 from headscope.heads.catalog import CATALOG, ON_PAGE
 from headscope.page.runs import Labels, cost_of_groups, is_cheap, runs_of
@@ -105,7 +105,7 @@ def offline_page(
         for at, member in enumerate(traces):
             labels = [] if atlas is None or at else atlas.groups()
             records += _runs(member, str(at), labels, include=runs, progress=progress)
-    except (UnsupportedError, CheckpointError) as error:
+    except (UnsupportedError, CheckpointError, TraceError) as error:
         if runs:
             raise
         failure = error.found
@@ -155,6 +155,7 @@ def _runs(
         InputError: they were asked for, and the trace has no model to run.
         UnsupportedError: the model lacks an output that could be read.
         CheckpointError: its output is not a number.
+        TraceError: the trace lacks layers or heads.
     """
     from headscope.model import Model
 

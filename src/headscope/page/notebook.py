@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headscope.errors import InputError
 from headscope.page.html import default_title, notes_of, page
 from headscope.page.trace import estimated_bytes, page_bytes
 from headscope.progress_bar import in_notebook
@@ -50,7 +51,7 @@ def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT, atlas: HeadNo
 def mimebundle(
     trace: Trace, include: Collection[str] | None = None, exclude: Collection[str] | None = None
 ) -> dict[str, str]:
-    """A trace as the last line of a notebook's cell: the page, or only text if the page would be large.
+    """A trace as the last line of a notebook's cell: the page, or only text if there is none, or a large one.
 
     Args:
         trace: the trace.
@@ -62,7 +63,10 @@ def mimebundle(
         return bundle  # the page is made only if it will be shown
     size = estimated_bytes(trace)
     if size <= SHOWN_UP_TO:
-        bundle["text/html"] = frame(trace)
+        try:
+            bundle["text/html"] = frame(trace)
+        except InputError as error:
+            bundle["text/plain"] += f"\nit has no page as a whole: {error.found}; {error.advice}"
     else:
         bundle["text/plain"] += (
             f"\nits page would take {size * 4 / 3 / 1e6:,.0f} MB of the notebook: "

@@ -198,7 +198,7 @@ def _narrow(
         )
     if len({len(record.q) for record in records}) > 1:
         found = f"the layers have {', '.join(str(len(record.q)) for record in records)} heads"
-        raise InputError(found, where="page", advice="choose heads that every layer has: heads=[…]")
+        raise InputError(found, where="page", advice="choose heads that every layer has: trace.to_html(…, heads=[…])")
     return trace.replaced(layers=records, outputs={}, source=None, precision="fp32")
 
 

@@ -119,6 +119,7 @@ def metadata_of(trace: Trace) -> dict[str, str]:
         "cut": None if trace.cut == Cut.none(len(trace.queries), len(trace.keys)) else vars(trace.cut),
         **({"prompt": trace.prompt} if trace.prompt else {}),
         **({"notes": trace.notes} if trace.notes else {}),
+        **({"precision": trace.precision} if trace.precision != "fp32" else {}),
     }
     return {"format": TRACE_FORMAT, "headscope": written(about)}
 
@@ -135,7 +136,7 @@ def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> 
             output, logits, verification against the model.
 
     Returns:
-        The trace, with Q, K and V in fp32; `trace.precision` is fp16 if the file stores half precision.
+        The trace, with Q, K and V in fp32; `trace.precision` is fp16 if they were ever rounded to it.
 
     Raises:
         TraceError: the file doesn't exist, is not a trace or is damaged, or the trace came from another model than
@@ -250,6 +251,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
                 mask=Mask(causal=layer["causal"], window=layer["window"], keys=keys, bias=bias),
             )
         )
+    half = tensors["layers.0.q"].dtype == np.float16
     queries = TokenAxis(**about["queries"], prompt=about.get("prompt", 0))
     key_axis = queries if about["keys"] is None else TokenAxis(**about["keys"])
     return Trace(
@@ -266,7 +268,7 @@ def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source:
         source=source,
         cut=Cut.none(len(queries), len(key_axis)) if about["cut"] is None else Cut(**about["cut"]),
         notes=about.get("notes", ()),
-        precision="fp16" if tensors["layers.0.q"].dtype == np.float16 else "fp32",
+        precision="fp16" if half or about.get("precision") == "fp16" else "fp32",
     )
 
 

@@ -33,6 +33,8 @@ from headscope.verify.rounding import Limit, Worst, limits_of, row_blocks
 
 __all__ = ["Check", "Report", "Worst", "verify"]
 
+PARTIAL = "the trace has only some of the layers or heads"
+
 
 def verify(trace: Trace, *, reference: bool = True, against: Any = ...) -> Report:
     """Recompute a trace in independent ways and compare. Options, result and errors are those of `Trace.verify`.
@@ -48,8 +50,12 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = ...) -> Repor
     skipped: list[tuple[str, str]] = []
     model = trace.source
     if isinstance(model, Model):
-        states = input_states(trace, model)
-        if states is None:
+        sizes = model.anatomy.computable()
+        whole = sum(len(record.q) for record in trace.layers) == sizes.layers * sizes.heads
+        states = input_states(trace, model) if whole else None
+        if not whole:
+            skipped.append(("the paper's way", PARTIAL))
+        elif states is None:
             skipped.append(("the paper's way", f"{UNKEPT}: trace the text again with hidden_states=True"))
         else:
             checks += paper(trace, model, states, limits)
@@ -58,7 +64,8 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = ...) -> Repor
             checks += eager
             skipped += [("transformers", reason)] if reason else []
         else:
-            skipped.append(("transformers", UNKEPT if reference else "not requested"))
+            unkept = UNKEPT if whole else PARTIAL
+            skipped.append(("transformers", unkept if reference else "not requested"))
         notes += health(trace, model)
     elif model is None:
         skipped.append(("the paper's way", "the trace has no model: pass it with hs.load(file, model=hs.open(…))"))

@@ -46,7 +46,8 @@ def health(trace: Trace, model: Model) -> list[str]:
             "the weights look newly initialised, not trained"
         )
     else:
-        uniform = [f"{layer}.{head}" for layer, head in np.argwhere(shares > UNIFORM)]
+        heads = [f"{layer}.{head}" for layer in trace.numbers for head in trace.head_numbers(layer)]
+        uniform = [head for head, share in zip(heads, shares.ravel(), strict=False) if share > UNIFORM]
         if uniform:
             notes.append(f"near-uniform heads (layer.head): {few(uniform, MOST_NAMES)}")
     return notes
