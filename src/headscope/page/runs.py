@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.anatomy import check_index
-from headscope.errors import InputError
+from headscope.errors import InputError, TraceError
 from headscope.explain.attribution import attribution_of
 from headscope.page.questions import Question
 from headscope.results.arrays import Named
@@ -163,7 +163,14 @@ def groups_in(
         labels: groups of a survey.
         draws: sets of heads at random beside each group.
         progress: called with the runs done and all runs.
+
+    Raises:
+        TraceError: the trace lacks layers or heads.
     """
+    kept, sizes = sum(len(record.q) for record in trace.layers), model.anatomy.computable()
+    if kept < (heads := sizes.layers * sizes.heads):
+        lacks = f"the trace has {kept} of the model's {heads} heads, and groups are of all"
+        raise TraceError(lacks, where="groups", advice="make the trace again with all layers and heads")
     found = silenced_groups(model, trace, question.wanted, labels, draws=draws, progress=progress)
     numbers = {
         "base": round(found.base, 5),
@@ -316,6 +323,7 @@ def runs_of(
 
     Raises:
         CheckpointError: the model's output is not a number.
+        TraceError: groups were asked for, and the trace lacks layers or heads.
     """
     records = []
     if labels is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headscope.encoder.task_heads import pooled
-from headscope.errors import TraceError, not_a_number
+from headscope.errors import not_a_number
 from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.runs.engine import Edit, Edits, NumpyRunner, base_readings
@@ -126,18 +126,13 @@ def silenced_groups(
         InputError: no such output.
         UnsupportedError: the model lacks it.
         CheckpointError: a number is not finite.
-        TraceError: the trace lacks layers or heads.
     """
     sizes = model.anatomy.computable()
-    kept, total = sum(len(record.q) for record in trace.layers), sizes.layers * sizes.heads
-    if kept < total:
-        found = f"the trace has {kept} of the model's {total} heads, and groups are of all"
-        raise TraceError(found, where="groups", advice="make the trace again with all layers and heads")
     order, groups = _groups(trace, sizes.heads, labels)
     every = [frozenset([n]) for n in range(len(order))]
     # Beside the groups: sets of as many heads of any layer (drawn), and of as many of each layer (matched; none for
     # whole layers); by number of heads, those with most weight on the first token (curve), and first in random orders.
-    generator = np.random.default_rng(0)
+    generator, total = np.random.default_rng(0), len(order)
     orders = [generator.permutation(total).tolist() for _ in range(draws)]
     some, step = orders[: round(ORDERS * draws)], sizes.heads * -(-total // sizes.heads // STEPS)
     drawn = {count: [frozenset(one[:count]) for one in orders] for count in {len(group.heads) for group in groups}}
