@@ -202,6 +202,36 @@ def test_every_field_of_the_config_class_is_described(kind: str) -> None:
     assert {field.name for field in dataclasses.fields(default)} | set(default().to_dict()) <= set(ENTRIES)
 
 
+@pytest.mark.parametrize(("kind", "stem"), [(kind, stem) for _, kind, stem in every_kind()])
+def test_the_number_of_heads_changes_what_the_glossary_says(kind: str, stem: str) -> None:
+    field = "n_heads" if kind == "distilbert" else "num_attention_heads"
+    three, two = build(f"{stem}Model"), build(f"{stem}Model", **{field: 2})
+    counts = [sum(np.prod(shape) for shape in header_of(model).values()) for model in (three, two)]
+    implies = explain_config(anatomy_of(three.config.to_dict(), header_of(three))).field(field).implies
+    assert ("changes no parameter count" in implies) == (counts[0] == counts[1])
+
+
+@pytest.mark.parametrize("head_dim", [8, 4])
+def test_the_glossary_knows_heads_of_another_width(head_dim: int) -> None:
+    model = build("EuroBertModel", head_dim=head_dim)
+    width, d_model = model.layers[0].self_attn.q_proj.weight.shape
+    table = explain_config(anatomy_of(model.config.to_dict(), header_of(model)))
+    assert table.field("d_head").implies.startswith(f"{width} / 3 = {head_dim}; head h is columns {head_dim}h to ")
+    assert table.field("d_head").implies.endswith(f"W_Q ({d_model}, {width})")
+
+
+@pytest.mark.parametrize("products", [[], ["c2p"], ["c2p", "p2c"]])
+def test_the_glossary_scales_scores_as_the_model_does(products: list[str], tmp_path: Path) -> None:
+    """He et al. 2021, eq. 4: 1 / sqrt(3 d) for a sum of three products."""
+    random_model("DebertaV2", pos_att_type=products).save_pretrained(tmp_path)
+    model = hs.open(tmp_path)
+    scale = (8 * (1 + len(products))) ** -0.5
+    assert model.config["scale"] == pytest.approx(scale, rel=1e-12)
+    assert model.config.field("scale").implies == f"1 / sqrt({8 * (1 + len(products))}) = {scale:.6g}"
+    assert model.trace(ids=[5, 6, 7]).layers[0].scale == model.config["scale"]
+    assert model.config.field("type_vocab_size").implies.startswith("no table")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_are_the_classs(kind: str) -> None:
     stem = next(stem for _, other, stem in every_kind() if other == kind)

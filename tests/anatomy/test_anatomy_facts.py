@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -166,6 +166,24 @@ def test_roberta_positions_start_after_the_padding_id() -> None:
         "the position table has 16 rows, but text never uses the first 2"
     )
     assert table.field("pad_token_id").implies == "positions count from 1 + 1 = 2, so text never uses rows 0 to 1"
+
+
+@pytest.mark.parametrize(
+    ("class_name", "change", "field", "says"),
+    [
+        ("MPNetModel", {"pad_token_id": 0}, "pad_token_id", "positions count from 1 + 1 = 2, so text never uses rows"),
+        ("ModernBertModel", {"position_embedding_type": "absolute"}, "position_embedding_type", "no table is added: q"),
+        ("EsmModel", {}, "position_embedding_type", "no table is added: queries and keys are rotated"),
+        ("BertModel", {"position_embedding_type": "absolute"}, "position_embedding_type", "one learned vector"),
+        ("BertModel", {"position_embedding_type": "relative_key"}, "position_embedding_type", "scores depend on dist"),
+        ("ModernBertModel", {}, "parameters_per_layer", "= 1,308, in layer 0; 1,320 in the last"),
+    ],
+)
+def test_a_field_is_explained_as_the_family_reads_it(
+    class_name: str, change: dict[str, Any], field: str, says: str
+) -> None:
+    config, header = class_header(class_name)
+    assert says in explain_config(anatomy_of({**config, **change}, header)).field(field).implies
 
 
 def test_labels_are_named() -> None:

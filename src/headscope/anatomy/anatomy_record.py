@@ -338,6 +338,17 @@ class Anatomy:
         return positions if offset is None else max(positions - offset - int(self.setting("padding_id")), 0)
 
 
+def products(anatomy: Anatomy) -> int:
+    """Return the number of products in a score, by which DeBERTa multiplies d_head in the scale; 1 elsewhere."""
+    return anatomy.disentangled.share if anatomy.disentangled else 1
+
+
+def adds_distances(anatomy: Anatomy) -> bool:
+    """Return True if the layers add something to the scores for the distance of two tokens (MPNet, DeBERTa)."""
+    settings, family = anatomy.disentangled, anatomy.family
+    return bool(family and family.terms) and (settings is None or bool(settings.relative and settings.kinds))
+
+
 PRECISIONS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8}
 """Bits per parameter. int8 counts only the codes: the scales take less than a hundredth of that."""
 
