@@ -100,7 +100,7 @@ def test_a_tokenizer_that_cant_be_taken_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(hs.errors.InputError, match="tokens, and the model embeddings for"):
         hs.open(weights, tokenizer=words).tokenizer
     hs.open().trace("a").save(tmp_path / "x.safetensors")
-    with pytest.raises(hs.errors.InputError, match="a trace has no tokenizer"):
+    with pytest.raises(hs.errors.InputError, match="a trace takes no tokenizer"):
         hs.open(tmp_path / "x.safetensors", tokenizer=words)
 
 
