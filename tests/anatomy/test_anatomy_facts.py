@@ -111,6 +111,13 @@ def test_counting_from_the_end() -> None:
     assert "W_Q, W_K, W_V (12, 4)" in repr(layers[0].heads[0])
 
 
+def test_layers_and_heads_are_members_of_sets() -> None:
+    _, checkpoint, anatomy = opened()
+    layers = layers_of(checkpoint, anatomy)
+    assert len({layers[0], layers[-2], layers[1]}) == 2
+    assert len({layers[0].heads[1], layers[0].heads[-2], layers[0].heads[0], layers[1].heads[1]}) == 3
+
+
 def test_bert_base_in_numbers(tmp_path: Path) -> None:
     table = explain_config(read_anatomy(open_checkpoint(bert_checkpoint(tmp_path))))
     assert table["hidden_size"] == 768
@@ -140,6 +147,9 @@ def test_a_field_that_is_not_there() -> None:
         with pytest.raises(InputError, match=r"no field 'hiden_size'[\s\S]*did you mean 'hidden_size'\?"):
             look("hiden_size")
     assert "hiden_size" not in table
+    for strange in (5, None, [1], np.int64(3)):  # as in any mapping
+        assert strange not in table
+        assert table.get(strange) is None
     assert table.get("hiden_size") is None
 
 

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal
 
@@ -573,12 +572,11 @@ class ConfigTable(Keyed, Mapping[str, Any]):
         Raises:
             InputError: neither config.json nor the class's defaults have this field.
         """
-        if name not in self._by_name:
-            close = get_close_matches(name, self._by_name, 1)
+        if not isinstance(name, str) or name not in self._by_name:
             raise MissingFieldError(
-                f"the config has no field {name!r}",
+                f"the config has no field {name!r:.80}{meant(str(name), self._by_name)}",
                 where="config",
-                advice=f"did you mean {close[0]!r}?" if close else "`headscope config` lists them all",
+                advice="`headscope config` lists them all",
             )
         return self._by_name[name]
 
@@ -593,8 +591,6 @@ class ConfigTable(Keyed, Mapping[str, Any]):
 
 class MissingFieldError(InputError, KeyError):
     """The config has no such field. Also a KeyError, as mappings require."""
-
-    __str__ = InputError.__str__
 
 
 def explain_config(anatomy: Anatomy) -> ConfigTable:

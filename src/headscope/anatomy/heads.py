@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from headscope.errors import InputError
@@ -104,7 +104,7 @@ class Head:
     """
 
     checkpoint: Checkpoint
-    anatomy: Anatomy
+    anatomy: Anatomy = field(hash=False)
     layer: int
     index: int
 
@@ -180,7 +180,7 @@ class Layer:
     """One layer: its heads, and b_O (d_model,), the output bias of all heads together."""
 
     checkpoint: Checkpoint
-    anatomy: Anatomy
+    anatomy: Anatomy = field(hash=False)
     index: int
 
     @property
