@@ -67,11 +67,6 @@ class Facts:
         return [row for row in self.anatomy.parameters if row.layer == layer]
 
     @cached_property
-    def gated(self) -> bool:
-        """True if the feed-forward network has a gate, and so three matrices instead of two."""
-        return self.anatomy.has("layer.ffn_gate.weight", 0)
-
-    @cached_property
     def per_layer_sum(self) -> str:
         """That number as a sum over the layer's matrices."""
         d, f = self.s.d_model, self.s.d_ffn
@@ -141,7 +136,7 @@ def layers(_value: Any, facts: Facts) -> str:
 
 def ffn(_value: Any, facts: Facts) -> str:
     s = facts.s
-    number, word = (3, "three") if facts.gated else (2, "two")
+    number, word = (3, "three") if facts.anatomy.has("layer.ffn_gate.weight", 0) else (2, "two")
     return (
         f"{s.d_ffn / s.d_model:.3g} times d_model; {word} matrices per layer of {s.d_model * s.d_ffn:,} parameters "
         f"each, {number * s.d_model * s.d_ffn * s.stored_layers:,} in all layers"
