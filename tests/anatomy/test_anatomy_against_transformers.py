@@ -160,6 +160,20 @@ def test_modules(built: Built) -> None:
             assert drawn[name] == f"Dropout({module.p})"
 
 
+def test_components_mean_what_the_class_has(built: Built) -> None:
+    anatomy, modules = built.anatomy(), [name for name, _ in built.model.named_modules()]
+    embeddings, *_ = anatomy.components
+    tables = {"position": "position_embeddings", "segment": "token_type_embeddings", "task": "task_type_embeddings"}
+    for word, module in tables.items():
+        assert (word in embeddings.meaning) == any(name.endswith(module) for name in modules)
+    for part in anatomy.extra_components:
+        if part.name == "cls":
+            assert ("masked words" in part.meaning) == ("cls.predictions" in modules)
+            assert ("sentence" in part.meaning) == ("cls.seq_relationship" in modules)
+        if part.name == "pooler":
+            assert "tanh" not in part.meaning, "DeBERTa's has GELU"
+
+
 def test_a_module_that_the_config_switches_off() -> None:
     model = build("ElectraForMultipleChoice", summary_use_proj=False)
     drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header_of(model)))))

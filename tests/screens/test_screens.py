@@ -113,6 +113,15 @@ def test_a_head_s_formula_is_its_family_s(stem: str, change: dict[str, Any], sco
     assert f"softmax({scores}) V W_O, (S, 32)." in " ".join(text.split())
 
 
+def test_what_a_family_lacks_is_not_summed_up(tmp_path: Path) -> None:
+    random_model("EuroBert", "ForMaskedLM").save_pretrained(tmp_path)
+    model = hs.open(tmp_path)
+    text = plain_text(summary_sheet(model).drawings, Paper(120))
+    assert "60 tokens\n" in text
+    assert "on top: 1 tensor, 1,920 parameters" in text
+    assert "Q = X W_Q, with X" in plain_text(head_sheet(model, 1, 1).drawings, Paper(120))
+
+
 @pytest.mark.parametrize("name", ["attend_head", "tree", "summary"])
 def test_screens_in_ascii(name, models, request):
     text = plain_text(SHEETS[name](models), Paper(80, unicode=False)).encode("ascii", "backslashreplace").decode()

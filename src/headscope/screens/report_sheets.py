@@ -61,8 +61,9 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
     rotates = not model.anatomy.refusals and model.anatomy.rotation_bases[selected.layer] is not None
     terms = " + D" if adds_distances(model.anatomy) else ""
     before = " after a norm" if model.anatomy.has("layer.attention_input_norm.weight", selected.layer) else ""
+    bias = "" if model.anatomy.goes_without("layer.query.bias", selected.layer) else " + b_Q"
     words = (
-        f"Q = X W_Q + b_Q, with X (S, {sizes.d_model}) the layer's input{before}; K and V likewise, "
+        f"Q = X W_Q{bias}, with X (S, {sizes.d_model}) the layer's input{before}; K and V likewise, "
         f"(S, {sizes.d_head}) each. "
         + ("Queries and keys are then rotated by their positions. " if rotates else "")
         + f"The head writes softmax(Q K^T / sqrt({products(model.anatomy) * sizes.d_head}){terms}) V W_O, "
