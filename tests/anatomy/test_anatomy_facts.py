@@ -103,6 +103,13 @@ def test_heads_that_are_not_there(layer: int, head: int) -> None:
     assert "count from 0" in str(caught.value)
 
 
+def test_a_list_of_layers_is_refused_in_a_line() -> None:
+    _, checkpoint, anatomy = opened()
+    with pytest.raises(OutOfRangeError, match=r"there is no layer \[0, 1, 2") as caught:
+        layers_of(checkpoint, anatomy)[list(range(9000))]  # type: ignore[call-overload]
+    assert len(str(caught.value)) < 300
+
+
 def test_counting_from_the_end() -> None:
     _, checkpoint, anatomy = opened()
     layers = layers_of(checkpoint, anatomy)

@@ -88,7 +88,7 @@ def check_index(index: int, size: int, noun: str, place: str) -> int:
         return at % size
     raise OutOfRangeError(
         f"there is no {noun} {index!r:.40}: {place} has {size} {noun}s",
-        where=f"{noun} {index}",
+        where=f"{noun} {index!s:.40}",
         advice=f"{noun}s count from 0, so the last one is {size - 1}",
     )
 
