@@ -137,6 +137,15 @@ def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_tokenizer_goes_before_that_of_a_sentence_transformer(tmp_path: Path) -> None:
+    held = bi_encoder("mean", folder=small_bert(tmp_path))
+    words = AutoTokenizer.from_pretrained(tmp_path, do_lower_case=False)
+    text = "The cat sat"
+    tokens = hs.open(held, tokenizer=words).trace(text).tokens
+    assert tokens == tuple(words.convert_ids_to_tokens(words(text)["input_ids"]))
+    assert tokens != hs.open(held).trace(text).tokens
+
+
 @pytest.fixture
 def classifier(tmp_path: Path) -> tuple[Any, Any, Any]:
     """A classifier of transformers that was saved in tmp_path, its tokenizer, and a pipeline of both."""
