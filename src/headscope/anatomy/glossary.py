@@ -182,18 +182,19 @@ def embedding(_value: Any, facts: Facts) -> str:
 
 
 ACTIVATIONS = {
-    "gelu": "x times the normal distribution function of x, exactly, by erf",
-    "gelu_new": "gelu's approximation by tanh",
-    "gelu_pytorch_tanh": "gelu's approximation by tanh",
-    "gelu_fast": "gelu's approximation by tanh, in another form",
-    "gelu_python": "gelu by erf",
-    "quick_gelu": "gelu's approximation x * sigmoid(1.702 x)",
-    "relu": "max(x, 0)",
-    "silu": "x * sigmoid(x)",
-    "swish": "x * sigmoid(x)",
-    "tanh": "tanh(x)",
-    "mish": "x * tanh(log(1 + exp(x)))",
+    "gelu": ("GELUActivation", "x times the normal distribution function of x, exactly, by erf"),
+    "gelu_new": ("NewGELUActivation", "gelu's approximation by tanh"),
+    "gelu_pytorch_tanh": ("GELUTanh", "gelu's approximation by tanh"),
+    "gelu_fast": ("FastGELUActivation", "gelu's approximation by tanh, in another form"),
+    "gelu_python": ("GELUActivation", "gelu by erf"),
+    "quick_gelu": ("QuickGELUActivation", "gelu's approximation x * sigmoid(1.702 x)"),
+    "relu": ("ReLU", "max(x, 0)"),
+    "silu": ("SiLUActivation", "x * sigmoid(x)"),
+    "swish": ("SiLU", "x * sigmoid(x)"),
+    "tanh": ("Tanh", "tanh(x)"),
+    "mish": ("MishActivation", "x * tanh(log(1 + exp(x)))"),
 }
+"""Activation's name in a config -> the class that transformers prints, and what it computes."""
 
 
 def norms(_value: Any, facts: Facts) -> str:
@@ -203,9 +204,9 @@ def norms(_value: Any, facts: Facts) -> str:
 
 
 def activation(value: Any, facts: Facts) -> str:
-    text = ACTIVATIONS.get(value) if isinstance(value, str) else None
+    known = ACTIVATIONS.get(value) if isinstance(value, str) else None
     width = f"applied to {facts.s.d_ffn} values per token and layer"
-    return f"{text}; {width}" if text else width
+    return f"{known[1]}; {width}" if known else width
 
 
 def labels(value: Any, _facts: Facts) -> str:
