@@ -407,6 +407,7 @@ ENTRIES: Mapping[str, Entry] = {
     "layer_types": Entry("For each layer, full_attention (its queries see all keys) or sliding_attention (a window)."),
     "global_attn_every_n_layers": Entry("Every n-th layer, from layer 0 on, sees all keys; the others are local."),
     "local_attention": Entry("The number of keys in the window of a local layer: half of them on each side."),
+    "sliding_window": Entry("Half of local_attention, which it replaces: the number of keys on each side."),
     "attention_bias": Entry("True if query, key, value and output of attention have biases."),
     "mlp_bias": Entry("True if the feed-forward network has biases."),
     "norm_bias": Entry("True if the norms have a shift."),
