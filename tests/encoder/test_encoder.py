@@ -463,6 +463,7 @@ def test_as_close_to_fp64_as_transformers(tmp_path: Path, stem: str, config: dic
     ("stem", "change"),
     [
         ("ModernBert", {"position_embedding_type": "sans_pos"}),  # mmBERT and Ettin
+        ("ModernBert", {"position_embedding_type": "rope"}),
         ("ModernBert", {"sliding_window": 2}),
         ("Gte", {"position_embedding_type": "rope"}),
     ],

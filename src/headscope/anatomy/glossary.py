@@ -247,7 +247,8 @@ def tied(value: Any, _facts: Facts) -> str:
 
 
 def positions_kind(value: Any, facts: Facts) -> str:
-    if facts.anatomy.family and value not in (None, *facts.anatomy.family.position_types):
+    known = facts.anatomy.family.position_types if facts.anatomy.family else ()
+    if known and value not in (None, *known):
         return "scores depend on distances between tokens; headscope's encoder doesn't support this model"
     if facts.anatomy.has("embeddings.position.weight"):
         return "one learned vector per position, added to the word's"

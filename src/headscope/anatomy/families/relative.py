@@ -116,7 +116,7 @@ MODERNBERT = Family(
     },
     layer_form="pre_norm",
     rotary=Rotary(base=160000.0, local_base=10000.0),
-    position_types=("absolute", "sans_pos"),
+    position_types=(),
 )
 
 CLASS_NAMES = {
