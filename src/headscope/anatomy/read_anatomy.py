@@ -113,7 +113,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
     loads = not missing and prefix in ("", family.prefix) and not any(WRAPPED.search(name) for name in tensors)
     refusals = sorted(
         [
-            *prefix_refusals(names[prefix + family.embeddings[0].name], prefix, family, FAMILIES),
+            *prefix_refusals(names[prefix + family.embeddings[0].name], prefix, family),
             *adapter_refusals(checkpoint),
             *size_refusals(config, family, dimensions),
             *shape_refusals(mismatches),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headscope.anatomy.families import FAMILIES
 from headscope.anatomy.parameters import Parameter
 from headscope.anatomy.schema import Family
 from headscope.anatomy.sizes import SAVED_CONFIG, Dimensions
@@ -69,18 +70,17 @@ GENERIC_PREFIX = "model."
 """The prefix of the base model in the classes of several families, and of many wrappers: it identifies none."""
 
 
-def prefix_refusals(anchor: str, prefix: str, family: Family, families: Sequence[Family]) -> Iterator[Refusal]:
+def prefix_refusals(anchor: str, prefix: str, family: Family) -> Iterator[Refusal]:
     """Yield a refusal if the tensors' names are those of another family: config.json belongs to another model.
 
     Args:
         anchor: the stored name of the word embeddings.
         prefix: the prefix of the base model's names in the file.
         family: the family that config.json names.
-        families: all families.
     """
     before = anchor.removesuffix(family.embeddings[0].name)
     own = (family.prefix, family.published_prefix, GENERIC_PREFIX)
-    for other in families:
+    for other in FAMILIES:
         if other.prefix not in own and f".{prefix}".endswith(f".{other.prefix}"):
             yield Refusal(
                 f"config.json says {family.name}, but the names of the tensors begin with {brief(before)}, as in "
