@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention.scores import rounded, softmax_rows
+from headscope.attention.scores import softmax_rows
 from headscope.attention.terms import RELATIVE
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
@@ -28,6 +28,7 @@ from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.model import Model
 from headscope.page.runs import CHEAP
+from headscope.results.arrays import rounded
 from headscope.results.explained import LEAST_SHARE, Cell, Finding
 from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
