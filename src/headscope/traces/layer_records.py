@@ -214,8 +214,6 @@ def kept_outputs(outputs: Mapping[str, Named]) -> Mapping[str, Named]:
 class MissingOutputError(InputError, KeyError):
     """There is no such output. Also a KeyError, as mappings require."""
 
-    __str__ = InputError.__str__
-
 
 def broken_rows(record: LayerRecord) -> Bool[np.ndarray, "heads queries"]:
     """Return True for each row of a layer's weights that contains NaN.
