@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 from IPython.core.formatters import DisplayFormatter
-from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoTokenizer, BertConfig, BertModel, RobertaConfig, RobertaModel
 from typer.main import get_command
 
 import headscope as hs
@@ -164,10 +164,16 @@ def test_one_opener_for_models_traces_and_surveys(small: str, tmp_path: Path, mo
     assert isinstance(again, hs.Survey)
     assert list(again) == list(survey)
     for call, message in (
-        (lambda: hs.open("found", revision="v1"), "a survey has no revision"),
-        (lambda: hs.open("found", model=model), "a survey has no model"),
-        (lambda: hs.open("cat.safetensors", revision="v1"), "a trace has no revision"),
+        (lambda: hs.open("found", revision="v1"), "a survey takes no revision"),
+        (lambda: hs.open("found", model=model), "a survey takes no model"),
+        (lambda: hs.open("cat.safetensors", revision="v1"), "a trace takes no revision"),
         (lambda: hs.open(small, model=model), "only a saved trace takes a model"),
+        (lambda: hs.open(model, segments="two"), "a model that is open takes no segments"),
+        (lambda: hs.open(model, tokenizer="tokenizer"), "a model that is open takes no tokenizer"),
+        (
+            lambda: hs.open(BertModel(BertConfig(num_hidden_layers=1, vocab_size=9)), revision="v1"),
+            "in memory takes no rev",
+        ),
     ):
         with pytest.raises(hs.HeadscopeError, match=message):
             call()

@@ -154,6 +154,9 @@ def test_the_glossary_and_the_tree_know_the_same_names() -> None:
 def test_an_unknown_name_is_refused() -> None:
     with ThreadPoolExecutor(1) as threads, pytest.raises(UnsupportedError, match="'snake'"):
         activate("snake", np.zeros((1, 1), np.float32), threads)
+    with pytest.raises(UnsupportedError, match="'snakesnake") as caught:
+        slope("snake" * 9000, np.zeros((1, 1), np.float32))
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(

@@ -259,5 +259,3 @@ def placed(values: Sequence[float | None] | np.ndarray, heads: Sequence[Sequence
 
 class MissingMeasureError(InputError, KeyError):
     """The table lacks a measure. Also a KeyError, as mappings require."""
-
-    __str__ = InputError.__str__
