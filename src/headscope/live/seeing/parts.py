@@ -141,7 +141,7 @@ def joined(parts: list[Ran], axis: int) -> Ran | None:
         q=q,
         k=k,
         v=v,
-        raw=joined_masks(masks, [axis, 3] if split else [axis], k.shape[2], q),
+        raw=joined_masks(masks, [axis, 3] if split else [axis], q),
         keys=k.shape[2],
         context=context,
         returned=returned,
