@@ -135,11 +135,14 @@ def _ran(
     """A call, as its arguments, its contexts and the kernels that ran in it tell."""
     q, k, v, context = (x.detach() for x in (*tensors, context))
     raw, keys = raw_mask(name, module, q, k, mask, kwargs)
-    cap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    scale, cap, sinks = (kwargs.get(setting) for setting in ("scaling", "softcap", "s_aux"))
     cap, sinks = None if cap is None else float(cap), None if sinks is None else sinks.detach().reshape(-1).float()
     return Ran(
         module,
         *(q, k, v, context),
+        scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
+        extra_keys=kwargs.get("extra_keys", ()),
+        dropout=float(kwargs.get("dropout") or 0.0),
         fused=notes is not None and notes.queries[:3] == (max(len(q), len(k)), *q.shape[1:3]),
         weights=weights,
         layer_terms=NO_TERMS if cap is None and sinks is None else Terms(cap=cap, sinks=sinks),
@@ -148,7 +151,7 @@ def _ran(
         name=name,
         raw=raw,
         keys=keys,
-        kwargs=kwargs,
+        same_tokens=kwargs.get("same_tokens"),
         returned=context,
         dtype=(notes.dtype if notes else None) or product_dtype(name, module, q),
     )
@@ -224,8 +227,6 @@ def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> lis
             k=k,
             v=v,
             stage=stage,
-            extra_keys=ran.kwargs.get("extra_keys", ()),
-            dropout=float(ran.kwargs.get("dropout") or 0.0),
             mark=mark,
             rounded=rounded,
             beside=None if ran.own else forward.own.get((place.turn, batch, q.shape[2])),
@@ -306,14 +307,14 @@ def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch
 
 
 def _masked(ran: Ran, seat: Seat) -> Ran:
-    """A call with its mask and its scale, read from its arguments unless they have been."""
+    """A call with its mask, read from its arguments unless it has been."""
     if ran.rules is not UNREAD:
         return ran
     query, key, raw, keys = ran.q, ran.k, ran.raw, ran.keys
     if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
         raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
     batch, queries = max(len(query), len(key)), query.shape[2]
-    same_tokens, first = ran.kwargs.get("same_tokens"), 0
+    same_tokens, first = ran.same_tokens, 0
     if same_tokens is None:
         cross = seat.place.stack.cross
         if not cross and queries < keys:
@@ -324,10 +325,8 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
         chosen = seat.forward.is_chosen(ran.module, seat.place, batch, queries, keys)
         same_tokens = not cross and queries <= keys and not chosen
         first = keys - queries
-    scaling = ran.kwargs.get("scaling")
-    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     tokens = slice(first, first + queries) if same_tokens else None
-    if ran.kwargs.get("s_aux") is not None:
+    if ran.layer_terms.sinks is not None:
         raw = replace(raw, sinks=True)
     rules = seat.forward.analyst.rules(
         raw,
@@ -335,10 +334,10 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
         queries,
         keys,
         tokens,
-        reach=partial(score_bound, query, key, scale),
+        reach=partial(score_bound, query, key, ran.scale),
         where=seat.session.plan.paths[id(ran.module)],
     )
-    return replace(ran, rules=rules, used=keys, scale=scale, own=tokens is not None)
+    return replace(ran, rules=rules, used=keys, own=tokens is not None)
 
 
 def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:

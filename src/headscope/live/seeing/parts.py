@@ -45,9 +45,6 @@ ROWS, HEADS, TOKENS = range(3)
 WHERE = {ROWS: " over rows of the batch", HEADS: " over heads", TOKENS: " at unknown positions"}
 """Words for calls that are not put together, by the axis along which they lie side by side."""
 
-SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
-"""Arguments that all parts of one call have in common."""
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Ran(Call):
@@ -60,7 +57,7 @@ class Ran(Call):
         raw: the mask.
         keys: number of keys that the call uses, counted from the first.
         used: number of those that the mask leaves, once it is read.
-        kwargs: the other arguments by name.
+        same_tokens: True if keys are the queries' tokens, False if they aren't; None if the sizes tell.
         returned: the contexts as the module got them, which differ in the heads that are silenced.
         dtype: precision in which queries and keys were multiplied.
         extents: where keys and values were.
@@ -71,7 +68,7 @@ class Ran(Call):
     raw: RawMask
     keys: int
     used: int = 0
-    kwargs: dict[str, Any]
+    same_tokens: bool | None = None
     returned: torch.Tensor
     dtype: torch.dtype
     extents: tuple[Extent, ...] = ()
@@ -159,9 +156,10 @@ def _same(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def _alike(parts: list[Ran]) -> bool:
     """Return True if calls have the same settings."""
-    first = parts[0].kwargs
-    pairs = [(part.kwargs.get(name), first.get(name)) for part in parts for name in SETTINGS]
-    return all(a is b or (not isinstance(a, torch.Tensor) and a == b) for a, b in pairs)
+    terms = [part.layer_terms for part in parts]
+    sinks = [None if each.sinks is None else tuple(each.sinks.tolist()) for each in terms]
+    settings = zip(parts, terms, sinks, strict=True)
+    return len({(part.scale, part.dropout, each.cap, apart) for part, each, apart in settings}) == 1
 
 
 def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
