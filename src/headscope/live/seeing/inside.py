@@ -176,7 +176,7 @@ def _observed(
                 advice="run the model in torch.no_grad(), or silence the head: zero or mean",
             )
         result = _silenced_output(projected, output, context, silenced, call)
-    for session, forward, place, _ in recorders:
+    for session, forward, place, *_ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
             forward.awaited = Awaited.of(written, place)

@@ -115,7 +115,7 @@ def run_observed(
         ran, mark = replace(ran, returned=changed.detach()), None
     for each in held:
         each.add(ran, _deliver)
-    for _, forward, place, _ in recorders:
+    for _, forward, place, *_ in recorders:
         forward.awaited = Awaited.of(result[0], place, mark)
     return result
 
@@ -230,8 +230,9 @@ def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> lis
             mark=mark,
             rounded=rounded,
             beside=None if ran.own else forward.own.get((place.turn, batch, q.shape[2])),
+            followed=followed,
         )
-        for session, forward, place, path in seats
+        for session, forward, place, path, followed in seats
     ]
 
 
@@ -322,7 +323,7 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
         if not cross and queries < keys and raw.mask is not None:
             where = seat.session.plan.paths[id(ran.module)] if seat.session.consumer.keeps_padding else None
             keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries, where)
-        chosen = seat.forward.is_chosen(ran.module, seat.place, batch, queries, keys)
+        chosen = seat.forward.is_chosen(ran.module, seat.followed, batch, queries, keys)
         same_tokens = not cross and queries <= keys and not chosen
         first = keys - queries
     tokens = slice(first, first + queries) if same_tokens else None
