@@ -82,7 +82,7 @@ def _joined_cells(parts: Sequence[Part], dtype: torch.dtype, *index: torch.Tenso
     fill = False if dtype == torch.bool else -torch.inf
     whole = torch.full([len(places) for places in index], fill, dtype=dtype, device=index[0].device)
     everywhere = [torch.arange(len(places), device=places.device) for places in index]
-    ends = [(int(places.min()), int(places.max())) for places in index]
+    ends = {axis: (int(index[axis].min()), int(index[axis].max())) for axis in parts[0].places}
     for part in parts:
         if any(ends[axis][1] < place.start or place.stop <= ends[axis][0] for axis, place in part.places.items()):
             continue

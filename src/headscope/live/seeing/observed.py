@@ -104,19 +104,19 @@ def run_observed(
         if silenced:
             ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
         ran = ran if reader is None else _masked(ran, reader)
-        mark = mark_of(result[0]) if whole else None
-        _deliver(ran, whole, mark)
+        ran = replace(ran, mark=mark_of(result[0]) if whole else None)
+        _deliver(ran, whole)
     if silenced:
         call = _call_to_silence(ran, seats)
         keys = ran.k[:, :, : ran.used]
         call = replace(call, q=ran.q, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : ran.used])
         changed = silence(result[0].transpose(1, 2), silenced, call)
         result = (changed.transpose(1, 2).contiguous(), *result[1:])
-        ran, mark = replace(ran, returned=changed.detach()), None
+        ran = replace(ran, returned=changed.detach(), mark=None)
     for each in held:
         each.add(ran, _deliver)
     for _, forward, place, *_ in recorders:
-        forward.awaited = Awaited.of(result[0], place, mark)
+        forward.awaited = Awaited.of(result[0], place, ran.mark)
     return result
 
 
@@ -179,14 +179,14 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
     return value
 
 
-def _deliver(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> None:
+def _deliver(ran: Ran, seats: list[Seat]) -> None:
     """Read a call, and pass it on to the consumers of the sessions that record it.
 
     Raises:
         UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
     """
     if seats := recording(seats):
-        calls = _calls(_masked(ran, seats[0]), seats, mark)
+        calls = _calls(_masked(ran, seats[0]), seats)
         with exact_products():
             if not ran.proven and not all(seat.session.consumer.silencing for seat in seats):
                 refuse_altered(calls[0])
@@ -210,7 +210,7 @@ def _call_to_silence(ran: Ran, seats: list[Seat]) -> Call:
     return _calls(ran, [seat])[0]
 
 
-def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> list[Call]:
+def _calls(ran: Ran, seats: list[Seat]) -> list[Call]:
     """The call as each of these seats sees it: with its stack and layer, and tensors as they were multiplied."""
     batch = max(len(ran.q), len(ran.k))
     q = _read(ran.q, ran.q.shape[2], ran.dtype, batch)
@@ -227,7 +227,6 @@ def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> lis
             k=k,
             v=v,
             stage=stage,
-            mark=mark,
             rounded=rounded,
             beside=None if ran.own else forward.own.get((place.turn, batch, q.shape[2])),
             followed=followed,

@@ -282,7 +282,7 @@ class Held:
             self._refuse_silencing()
         if not is_plain(ran.q):
             return  # heads are silenced in a transform of torch.func; nothing is recorded there
-        ran = replace(ran.kept(), followed=self.seat.followed, rules=UNREAD)
+        ran = replace(ran.kept(), followed=self.seat.followed, rules=UNREAD, mark=None)
         self.parts.append(replace(ran, k=self._shared("k", ran.k), v=self._shared("v", ran.v)))
         self.deliver = deliver
 
