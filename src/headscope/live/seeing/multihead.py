@@ -50,7 +50,9 @@ def keys_of(mha: Any, query: torch.Tensor, key: torch.Tensor) -> dict[str, Any]:
 
     These are bias_k, and the zero key that add_zero_attn appends.
     """
-    same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
+    same_tokens = query is key or all(
+        of(query) == of(key) for of in (torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride)
+    )
     names = (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
     return {"same_tokens": same_tokens, "extra_keys": names}
 
