@@ -461,6 +461,18 @@ def test_what_cannot_be_followed_has_no_names(name: str, mode: Any) -> None:
         assert set(trace.ids) == {NONE}
 
 
+@pytest.mark.parametrize("after", [[[1, 5, 5, 1]], [[5, 1, 1, 6]], [[1, 5, 1, 5]]])
+def test_ids_that_numpy_changes_have_no_names(after: list[list[int]]) -> None:
+    """Also where they mirror those before: sums that give a number and its mirror image the same share don't tell."""
+
+    def embed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+        np.copyto(ids.numpy(), after)
+        return self.words(ids)
+
+    (trace,) = run(Case(embed, args=(torch.tensor([[5, 1, 1, 5]]),))).traces
+    assert trace.ids == (NONE,) * 4
+
+
 @pytest.mark.parametrize("given_sequence_first", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_as_many_rows_as_tokens(batch_first: bool, given_sequence_first: bool) -> None:

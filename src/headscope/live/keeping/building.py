@@ -228,6 +228,7 @@ class TraceBuilder(Consumer):
             },
             products=products(call, row, chosen, at_queries, copies),
             silenced=call.silenced,
+            followed=call.followed,
         )
 
     def _rooms(self, call: Call) -> list[dict[str, Room]]:

@@ -21,6 +21,7 @@ from headscope.live.calls import Call, Forward
 from headscope.live.keeping.cached_sequences import KeySpan
 from headscope.live.keeping.contents import CPU, ContextProducts, direction, marked, together
 from headscope.live.masks.analyst import RowRule
+from headscope.live.names.axes import Followed
 from headscope.live.plan.refusals import refuse
 from headscope.live.plan.stacks import Stack
 from headscope.live.progress import is_plain
@@ -70,6 +71,7 @@ class LayerCopy:
     tensors: dict[str, torch.Tensor | KeySpan | None]
     products: ContextProducts | None
     silenced: Mapping[int, str]
+    followed: Followed = (None, None)
 
 
 @dataclass(eq=False)

@@ -50,7 +50,9 @@ def keys_of(mha: Any, query: torch.Tensor, key: torch.Tensor) -> dict[str, Any]:
 
     These are bias_k, and the zero key that add_zero_attn appends.
     """
-    same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
+    same_tokens = query is key or all(
+        of(query) == of(key) for of in (torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride)
+    )
     names = (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
     return {"same_tokens": same_tokens, "extra_keys": names}
 
@@ -126,7 +128,7 @@ def _after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[
         changed = again[0], output[1]
     elif recorders and not silenced and not drops and (again is not None or not is_unchanged(mha)):
         _refuse_other_output(mha, read, output[0].detach())
-    for session, forward, place, _ in recorders:
+    for session, forward, place, *_ in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
     return changed
@@ -157,7 +159,7 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
         UnsupportedError: code of somebody else changed it, or a head sees no key and is NaN where weights are returned.
     """
     output = output[None] if output.dim() == 2 else output if mha.batch_first else output.transpose(0, 1)
-    ((session, forward, place, _), *_), (q, k, v), contexts = read
+    ((session, forward, place, *_), *_), (q, k, v), contexts = read
     if not k.numel():
         return  # it leaves no trace
     kind, path, rules = type(mha).__name__, session.plan.paths[id(mha)], forward.analyst.latest
