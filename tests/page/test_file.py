@@ -136,7 +136,7 @@ def test_hover_previews_and_click_pins(watch: Watch, bert: hs.Model, cat: hs.Tra
     assert len(shapes) == arrows
     assert set(shapes) == {f"({len(cat)}, {n})" for n in (48, 24, len(cat))}
     page.select_option("[data-test=language]", "ja")
-    assert "各トークンを、その位置" in page.locator(".anatomy").inner_text()
+    assert "各トークンの出発点" in page.locator(".anatomy").inner_text()
 
 
 def test_keyboard_alone_and_nothing_is_asked_for(watch: Watch, cat_file: Path) -> None:
