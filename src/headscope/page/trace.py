@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,15 +112,8 @@ def page_file(
     listed, opening = page_findings(trace, narrow, tables) if share == 1 else (None, None)
     if masks and opening is not None and "view.readers" in tensors:
         tensors["view.beside"] = beside(trace, opening["query"])[:, list(narrow.numbers)]
-    header["headscope.view"] = written(
-        {
-            **about(trace),
-            "statistics": names,
-            "precision": dtype,
-            "findings": listed,
-            "opening": opening,
-        }
-    )
+    own = {"statistics": names, "precision": dtype, "findings": listed, "opening": opening}
+    header["headscope.view"] = written(about(trace) | own)
     return safetensors_bytes(tensors, header), left_out
 
 
@@ -218,10 +211,7 @@ def anatomy_of(model: Model) -> dict[str, Any]:
         "total": model.parameters.total,
         "extra": model.extra.total,
         "sizes": {name: getattr(sizes, name) for name in names},
-        "components": [
-            {"name": part.name, "count": part.count, "share": part.share, "meaning": part.meaning}
-            for part in model.components
-        ],
+        "components": [asdict(part) for part in model.components],
         "norm": "RMSNorm" if anatomy.family and anatomy.family.rms_norm else "LayerNorm",
         "first": is_pre_norm(anatomy),
         "divisor": products(anatomy) * sizes.d_head,
@@ -233,15 +223,12 @@ def anatomy_of(model: Model) -> dict[str, Any]:
 
 def _form(anatomy: Anatomy, layer: int) -> dict[str, Any]:
     """A layer's parameters, whether a norm comes before its attention, and whether queries and keys are rotated."""
-    roles = {row.role for row in anatomy.parameters if row.role}
-    held = {part.stored for role in roles if (part := anatomy.find(role, layer)) is not None}
     return {
         "before": anatomy.has("layer.attention_input_norm.weight", layer),
         "rotates": anatomy.rotation_bases[layer] is not None,
         "rows": [
             {"name": re.sub(r"^.*?layers?\.\d+\.", "", row.name), "shape": row.shape, "count": row.count}
-            for row in anatomy.parameters
-            if row.layer is not None and row.stored in held
+            for row in anatomy.rows_of(layer)
         ],
     }
 
