@@ -190,6 +190,7 @@ def test_roberta_positions_start_after_the_padding_id() -> None:
     [
         ("MPNetModel", {"pad_token_id": 0}, "pad_token_id", "positions count from 1 + 1 = 2, so text never uses rows"),
         ("ModernBertModel", {"position_embedding_type": "absolute"}, "position_embedding_type", "no table is added: q"),
+        ("ModernBertModel", {"position_embedding_type": "sans_pos"}, "position_embedding_type", "no table is added: q"),
         ("EsmModel", {}, "position_embedding_type", "no table is added: queries and keys are rotated"),
         ("BertModel", {"position_embedding_type": "absolute"}, "position_embedding_type", "one learned vector"),
         ("BertModel", {"position_embedding_type": "relative_key"}, "position_embedding_type", "scores depend on dist"),

@@ -182,18 +182,19 @@ def embedding(_value: Any, facts: Facts) -> str:
 
 
 ACTIVATIONS = {
-    "gelu": "x times the normal distribution function of x, exactly, by erf",
-    "gelu_new": "gelu's approximation by tanh",
-    "gelu_pytorch_tanh": "gelu's approximation by tanh",
-    "gelu_fast": "gelu's approximation by tanh, in another form",
-    "gelu_python": "gelu by erf",
-    "quick_gelu": "gelu's approximation x * sigmoid(1.702 x)",
-    "relu": "max(x, 0)",
-    "silu": "x * sigmoid(x)",
-    "swish": "x * sigmoid(x)",
-    "tanh": "tanh(x)",
-    "mish": "x * tanh(log(1 + exp(x)))",
+    "gelu": ("GELUActivation", "x times the normal distribution function of x, exactly, by erf"),
+    "gelu_new": ("NewGELUActivation", "gelu's approximation by tanh"),
+    "gelu_pytorch_tanh": ("GELUTanh", "gelu's approximation by tanh"),
+    "gelu_fast": ("FastGELUActivation", "gelu's approximation by tanh, in another form"),
+    "gelu_python": ("GELUActivation", "gelu by erf"),
+    "quick_gelu": ("QuickGELUActivation", "gelu's approximation x * sigmoid(1.702 x)"),
+    "relu": ("ReLU", "max(x, 0)"),
+    "silu": ("SiLUActivation", "x * sigmoid(x)"),
+    "swish": ("SiLU", "x * sigmoid(x)"),
+    "tanh": ("Tanh", "tanh(x)"),
+    "mish": ("MishActivation", "x * tanh(log(1 + exp(x)))"),
 }
+"""Activation's name in a config -> the class that transformers prints, and what it computes."""
 
 
 def norms(_value: Any, facts: Facts) -> str:
@@ -203,9 +204,9 @@ def norms(_value: Any, facts: Facts) -> str:
 
 
 def activation(value: Any, facts: Facts) -> str:
-    text = ACTIVATIONS.get(value) if isinstance(value, str) else None
+    known = ACTIVATIONS.get(value) if isinstance(value, str) else None
     width = f"applied to {facts.s.d_ffn} values per token and layer"
-    return f"{text}; {width}" if text else width
+    return f"{known[1]}; {width}" if known else width
 
 
 def labels(value: Any, _facts: Facts) -> str:
@@ -246,7 +247,8 @@ def tied(value: Any, _facts: Facts) -> str:
 
 
 def positions_kind(value: Any, facts: Facts) -> str:
-    if facts.anatomy.family and value not in (None, *facts.anatomy.family.position_types):
+    known = facts.anatomy.family.position_types if facts.anatomy.family else ()
+    if known and value not in (None, *known):
         return "scores depend on distances between tokens; headscope's encoder doesn't support this model"
     if facts.anatomy.has("embeddings.position.weight"):
         return "one learned vector per position, added to the word's"
@@ -406,6 +408,7 @@ ENTRIES: Mapping[str, Entry] = {
     "layer_types": Entry("For each layer, full_attention (its queries see all keys) or sliding_attention (a window)."),
     "global_attn_every_n_layers": Entry("Every n-th layer, from layer 0 on, sees all keys; the others are local."),
     "local_attention": Entry("The number of keys in the window of a local layer: half of them on each side."),
+    "sliding_window": Entry("Half of local_attention, which it replaces: the number of keys on each side."),
     "attention_bias": Entry("True if query, key, value and output of attention have biases."),
     "mlp_bias": Entry("True if the feed-forward network has biases."),
     "norm_bias": Entry("True if the norms have a shift."),

@@ -30,10 +30,12 @@ def read_layer_rules(
     kinds = _kinds(config, family, sizes.layers, refuse)
     window = None
     if LOCAL in kinds:
-        window = config.get("local_attention", family.defaults.get("local_attention"))
+        name = "sliding_window" if "sliding_window" in config else "local_attention"  # half of it, and the whole
+        window = config.get(name, family.defaults.get(name))
         if not is_size(window):
-            refuse(f"local_attention is {brief(window)}, expected the number of keys of a window", SAVED_CONFIG)
+            refuse(f"{name} is {brief(window)}, expected the number of keys of a window", SAVED_CONFIG)
             window = 1
+        window = 2 * window if name == "sliding_window" else window
     bases = {kind: _base(config, family, kind, refuse) for kind in dict.fromkeys(kinds)}
     if any(bases.values()) and sizes.d_head % 2:
         refuse(f"heads are {sizes.d_head} wide: a rotation needs an even width")

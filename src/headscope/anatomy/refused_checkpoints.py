@@ -107,7 +107,7 @@ def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensi
 def config_refusals(config: Mapping[str, Any], family: Family) -> Iterator[Refusal]:
     """Yield the refusals for settings in config.json."""
     kind = config.get("position_embedding_type")
-    if kind not in (None, *family.position_types):
+    if family.position_types and kind not in (None, *family.position_types):
         yield Refusal(
             f"position_embedding_type is {brief(kind)}: scores depend on the distance between tokens, which headscope "
             "doesn't compute",
