@@ -543,6 +543,26 @@ def test_keys_of_another_text(keys: int) -> None:
         assert trace.verify().agrees
 
 
+@pytest.mark.parametrize("keys", [LENGTH, LENGTH + 2])
+def test_hidden_keys_of_another_text_are_no_padding_of_the_queries(keys: int) -> None:
+    """Also where both texts have as many tokens: a query doesn't stand at the place of a key."""
+    one, other, seen = ids_of(2, seed=1), ids_of(2, keys, seed=2), (torch.arange(keys) < keys - 2)[None]
+
+    def forward(self: Any, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        q, k = split(self.words(one), 2), split(self.words(other), 2)
+        return sdpa(q, k, k, seen).transpose(1, 2).flatten(2)
+
+    model = own(forward, words=nn.Embedding(WORDS, WIDTH))
+    q, k = (split(model.words(ids), 2) for ids in (one, other))
+    scores = q @ k[:, :, : keys - 2].mT * (WIDTH // 2) ** -0.5
+    for row, trace in enumerate(captured_of(model, one, other).traces):
+        assert list(trace.queries.ids) == one[row].tolist()
+        assert list(trace.keys.ids) == other[row, : keys - 2].tolist()
+        assert trace.verify().agrees
+        for head in range(2):
+            np.testing.assert_allclose(trace[0, head].weights[...], scores.softmax(-1)[row, head].detach(), atol=1e-6)
+
+
 def test_tokens_that_are_dropped_midway() -> None:
     """The second layer sees every other token: a trace of its own, with their names."""
 

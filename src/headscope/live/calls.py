@@ -225,11 +225,15 @@ class Forward:
         return any(size in ((batch, queries), (queries, batch)) for size in self.sizes(module))
 
     def is_chosen(self, module: nn.Module, followed: Followed, batch: int, queries: int, keys: int) -> bool:
-        """Return True if queries are some of the tokens that are the keys: nothing tells which, but for a cache."""
+        """Return True if queries aren't the last of the keys' tokens: they are others, or, but for a cache, some."""
+        last, among = followed
+        if last is not None and among is not None and last.shape[1] == queries <= keys <= among.shape[1]:
+            here = among[:, keys - queries : keys]
+            if bool(((here != last) & (here >= 0) & (last >= 0)).any()):
+                return True
         sizes = {*self.sizes(module), *self.given} if queries < keys else set()
         if sizes & {(batch, queries), (queries, batch)} or not sizes & {(batch, keys), (keys, batch)}:
             return False
-        last, among = followed
         if last is None or among is None:
             return True
         return bool((among[:, :-queries] >= 0).any()) or not np.array_equal(among[:, -queries:], last)

@@ -50,11 +50,13 @@ def keys_of(mha: Any, query: torch.Tensor, key: torch.Tensor) -> dict[str, Any]:
 
     These are bias_k, and the zero key that add_zero_attn appends.
     """
-    same_tokens = query is key or all(
-        of(query) == of(key) for of in (torch.Tensor.data_ptr, torch.Tensor.size, torch.Tensor.stride)
-    )
     names = (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
-    return {"same_tokens": same_tokens, "extra_keys": names}
+    return {"same_tokens": query is key or _place_of(query) == _place_of(key), "extra_keys": names}
+
+
+def _place_of(x: torch.Tensor) -> tuple[Any, ...]:
+    """The place of a tensor's numbers in memory."""
+    return x.data_ptr(), x.shape, [step for step, size in zip(x.stride(), x.shape, strict=True) if size > 1]
 
 
 def given_now(module: nn.Module) -> Given | None:
