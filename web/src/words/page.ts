@@ -282,7 +282,7 @@ export const page = {
   ],
   try_again: ["Try again", "再試行", "重试"],
   kernel: ["The notebook's kernel is busy or was stopped. After a restart, run the cell again.", "ノートブックのカーネルが応答しません。セルを実行中か、停止しています。応答があれば表示します。再起動した場合は、セルをもう一度実行してください。", "笔记本的内核没有响应：正在运行其他单元格，或已停止。响应后即会显示；若已重启，请重新运行该单元格。"],
-  refused: ["The server refused the request: {why}", "サーバーがリクエストを拒否しました：{why}", "服务器拒绝了请求：{why}"],
+  refused: ["The request was refused: {why}", "リクエストは拒否されました：{why}", "请求被拒绝：{why}"],
   no_trace: ["This page contains no trace.", "このページにはトレースが含まれていません。", "此页中没有轨迹。"],
   broken: ["The page can't be shown: {why}", "ページを表示できません：{why}", "无法显示此页：{why}"],
   opening: ["opening {mb} MB", "{mb} MB を開いています", "正在打开 {mb} MB"],
