@@ -56,7 +56,7 @@ function Label({ most, children, ...rest }: { most: number } & JSX.SVGAttributes
 const Box = ({ x, y, width, height, lines }: { x: number; y: number; width: number; height: number; lines: string[] }) => (
   <>
     <rect class="box" x={x} y={y} width={width} height={height} rx="4" />
-    {lines.map((line, n) => <Label key={n} most={width - 8} x={x + width / 2} y={y + height / 2 + 18 * n - 9 * lines.length + 13} class={n ? "" : "name"}>{line}</Label>)}
+    {lines.map((line, n) => <Label most={width - 8} x={x + width / 2} y={y + height / 2 + 18 * n - 9 * lines.length + 13} class={n ? "" : "name"}>{line}</Label>)}
   </>
 );
 
