@@ -515,6 +515,17 @@ def test_two_texts_through_one_encoder() -> None:
     assert all(trace.numbers == (0, 1) and trace.verify().agrees for trace in captured.traces)
 
 
+def test_any_number_of_arguments_before_one_that_has_a_name() -> None:
+    """The second text is the second of them, not what follows them in the signature."""
+    one, other = ids_of(2, seed=1), ids_of(2, seed=2)
+
+    def encode(self: Any, *texts: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+        return [self.layers(self.placed(text)) for text in texts]
+
+    captured = run(Whole(encode, None, (one, other)))
+    assert rows(captured) == [row for pair in zip(one.tolist(), other.tolist(), strict=True) for row in pair]
+
+
 def crossed() -> Any:
     """Attention by hand, of one text to another."""
 
