@@ -486,6 +486,7 @@ def test_a_lost_server_is_said_where_the_picture_would_be_until_it_is_back(
     assert page.locator(".views .lost").count() == 1
     # nor are numbers of one cell said of another, or of another head
     assert page.locator(".cell h2").inner_text() == cell
+    until(page, "!document.querySelector('.inspector .ranked li[data-weight]')")
     page.keyboard.press("ArrowLeft")
     until(page, "!document.querySelector('.lost.nothing')")
     assert page.locator(".sampled").count() == 0

@@ -242,6 +242,21 @@ def test_silenced_heads_change_the_guess(watch: Watch, file: Path) -> None:
     assert GENDER[:20] in shown or "silenced" in page.locator(".causes").inner_text()
 
 
+def test_what_is_shared_opens_without_the_model(watch: Watch, file: Path, tmp_path: Path) -> None:
+    page = watch().open(file.as_uri())
+    until(page, f"{HEADLINE} === 'The model guesses her'")
+    go(page, "l=3&h=3&q=4&k=2&by=guess")
+    page.locator("[data-test=share]").click()
+    with page.expect_download() as download:
+        page.locator("[data-test=share-save]").click()
+    download.value.save_as(tmp_path / "shared.html")
+    page = watch().open((tmp_path / "shared.html").as_uri())
+    assert head_of(page) == "Head 3.3"
+    lists(page, np.asarray(hs.open().trace(GENDER)[3, 3].weights)[4], 1e-3)
+    assert page.locator("[data-test=statistic]").input_value() == "entropy"
+    assert page.locator(".live, .trouble:not(.none), .said:not(:empty)").count() == 0
+
+
 def test_a_token_to_replace_is_one_of_the_text(watch: Watch, file: Path) -> None:
     """Of a shorter text the menu has no place of the longer one. What the model refuses, no server does."""
     page = watch().open(file.as_uri())

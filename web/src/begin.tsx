@@ -111,7 +111,8 @@ const fresh = bare && !about.state;
 
 /** Open what the page holds, and follow what the reader does. */
 export function begin(withModel: Typing | null): void {
-  typing = withModel;
+  // what such a page saves is without its model
+  if (about.model) typing = withModel;
   followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given, FLOWING);
   followRemarks();
   addEventListener("hashchange", () => { if (doc.value) correct(); });

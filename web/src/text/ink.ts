@@ -51,7 +51,7 @@ export function followInk(): void {
     else if (fresh) ink.value = { direction, numbers: inkOf(picture, fresh, direction, places) };
     else if (picture.rows && !picture.full) {
       engine.ask("profile", { ...askOf(now), side: subjectSide(), places: [...places] }, "ink")
-        .then((numbers) => { if (ticket === turn) ink.value = { direction, numbers }; }, () => undefined);
+        .then((numbers) => ({ direction, numbers }), () => null).then((found) => { if (ticket === turn) ink.value = found; });
     }
   });
 }
