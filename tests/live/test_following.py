@@ -461,6 +461,18 @@ def test_what_cannot_be_followed_has_no_names(name: str, mode: Any) -> None:
         assert set(trace.ids) == {NONE}
 
 
+@pytest.mark.parametrize("after", [[[1, 5, 5, 1]], [[5, 1, 1, 6]], [[1, 5, 1, 5]]])
+def test_ids_that_numpy_changes_have_no_names(after: list[list[int]]) -> None:
+    """Also where they mirror those before: sums that give a number and its mirror image the same share don't tell."""
+
+    def embed(self: Encoder, ids: torch.Tensor) -> torch.Tensor:
+        np.copyto(ids.numpy(), after)
+        return self.words(ids)
+
+    (trace,) = run(Case(embed, args=(torch.tensor([[5, 1, 1, 5]]),))).traces
+    assert trace.ids == (NONE,) * 4
+
+
 @pytest.mark.parametrize("given_sequence_first", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_as_many_rows_as_tokens(batch_first: bool, given_sequence_first: bool) -> None:
@@ -503,6 +515,17 @@ def test_two_texts_through_one_encoder() -> None:
     assert all(trace.numbers == (0, 1) and trace.verify().agrees for trace in captured.traces)
 
 
+def test_any_number_of_arguments_before_one_that_has_a_name() -> None:
+    """The second text is the second of them, not what follows them in the signature."""
+    one, other = ids_of(2, seed=1), ids_of(2, seed=2)
+
+    def encode(self: Any, *texts: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+        return [self.layers(self.placed(text)) for text in texts]
+
+    captured = run(Whole(encode, None, (one, other)))
+    assert rows(captured) == [row for pair in zip(one.tolist(), other.tolist(), strict=True) for row in pair]
+
+
 def crossed() -> Any:
     """Attention by hand, of one text to another."""
 
@@ -529,6 +552,26 @@ def test_keys_of_another_text(keys: int) -> None:
         assert list(trace.queries.ids) == one[row].tolist()
         assert list(trace.keys.ids) == other[row].tolist()
         assert trace.verify().agrees
+
+
+@pytest.mark.parametrize("keys", [LENGTH, LENGTH + 2])
+def test_hidden_keys_of_another_text_are_no_padding_of_the_queries(keys: int) -> None:
+    """Also where both texts have as many tokens: a query doesn't stand at the place of a key."""
+    one, other, seen = ids_of(2, seed=1), ids_of(2, keys, seed=2), (torch.arange(keys) < keys - 2)[None]
+
+    def forward(self: Any, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        q, k = split(self.words(one), 2), split(self.words(other), 2)
+        return sdpa(q, k, k, seen).transpose(1, 2).flatten(2)
+
+    model = own(forward, words=nn.Embedding(WORDS, WIDTH))
+    q, k = (split(model.words(ids), 2) for ids in (one, other))
+    scores = q @ k[:, :, : keys - 2].mT * (WIDTH // 2) ** -0.5
+    for row, trace in enumerate(captured_of(model, one, other).traces):
+        assert list(trace.queries.ids) == one[row].tolist()
+        assert list(trace.keys.ids) == other[row, : keys - 2].tolist()
+        assert trace.verify().agrees
+        for head in range(2):
+            np.testing.assert_allclose(trace[0, head].weights[...], scores.softmax(-1)[row, head].detach(), atol=1e-6)
 
 
 def test_tokens_that_are_dropped_midway() -> None:

@@ -351,8 +351,12 @@ def test_one_module_that_attends_from_the_text_to_an_image_and_back() -> None:
             assert_weights([trace], {layer: weights}, 2e-5)
         if trace.cut.sizes == (7, 5):
             assert_weights([trace], expected, 2e-5)
-    names = [list(map(int, one.keys.tokens)) for one in captured["visual_attention"] if one.cut.sizes == (5, 7)]
-    assert names == [inputs["input_ids"][0].tolist(), inputs["input_ids"][1, :5].tolist()]
+    there, back = (
+        [one for one in captured["visual_attention"] if one.cut.sizes == sizes] for sizes in ((7, 5), (5, 7))
+    )
+    names = [inputs["input_ids"][0].tolist(), inputs["input_ids"][1, :5].tolist()]
+    assert [list(one.queries.ids) for one in there] == [list(map(int, one.keys.tokens)) for one in back] == names
+    assert {name for one in there for name in one.keys.ids} == {-1}
 
 
 DRAWN = [

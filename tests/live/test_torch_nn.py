@@ -180,6 +180,16 @@ def classifier(norm_first: bool) -> Any:
     return own(forward, words=nn.Embedding(50, 16), inner=inner, out=nn.Linear(16, 2))
 
 
+def test_keys_that_begin_where_the_queries_do_are_other_tokens() -> None:
+    """Every other one of the same text: a key that is hidden is no query that is padding."""
+    mha, x = nn.MultiheadAttention(4, 2, batch_first=True).eval(), torch.randn(1, 8, 4)
+    queries, keys = x[:, :4], x[:, ::2]
+    hidden = torch.tensor([[True, False, False, False]])
+    trace = captured_of(mha, queries, keys, keys, key_padding_mask=hidden, need_weights=False).trace
+    expected = mha(queries, keys, keys, key_padding_mask=hidden, average_attn_weights=False)[1][0].detach()
+    np.testing.assert_allclose([trace[0, head].weights[...] for head in range(2)], expected[..., 1:], atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])

@@ -244,6 +244,11 @@ class Anatomy:
         """Return the parameter with this role as `parameter` does; None if the checkpoint lacks it."""
         return self._by_role.get((role, layer))
 
+    def rows_of(self, layer: int) -> list[Parameter]:
+        """The stored parameters that a layer uses; layers may share them."""
+        used = {row.stored for (_, at), row in self._by_role.items() if at == layer}
+        return [row for row in self.parameters if row.stored in used]
+
     def class_rows(self, rows: Iterable[Parameter]) -> Iterator[tuple[str, Parameter]]:
         """Yield parameters under the names of transformers' class, which may split those that the file stacks."""
         names = self.family.class_names if self.family else {}

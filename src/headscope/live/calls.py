@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headscope.live.keeping.projections import Awaited, Output
     from headscope.live.names.axes import Followed, Tokens
     from headscope.live.names.lookups import Replace
-    from headscope.live.plan.stacks import Place
     from headscope.live.seeing.missed import Missed
 
 
@@ -91,6 +90,7 @@ class Call:
         rounded: the spacing of numbers around 1 to which the module's products rounded q, k and v; 0 if they did not.
         beside: if queries and keys are other tokens: the rules of the self-attention over the same queries that was
             read last, which tell the padding among them; None if there was none.
+        followed: the numbers of the queries' and the keys' tokens.
     """
 
     module: nn.Module
@@ -117,6 +117,7 @@ class Call:
     mark: torch.Tensor | None = None
     rounded: float = 0.0
     beside: Rules | None = None
+    followed: Followed = (None, None)
 
     @property
     def eps(self) -> float:
@@ -154,7 +155,6 @@ class Forward:
         module: the module that was called.
         args, kwargs: its arguments.
         tokens: the tokens that entered it; None if they are not followed.
-        followed: for each place of a call, its tokens' numbers.
         output: the module's output, once it has returned.
         analyst: finds the rules of masks, and remembers those of this forward pass.
         awaited: the last attention's output, until its projection has read it.
@@ -183,7 +183,6 @@ class Forward:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     tokens: Tokens | None = None
-    followed: dict[Place, Followed] = field(default_factory=dict)
     output: Any = None
     analyst: Analyst = field(default_factory=Analyst)
     awaited: Awaited | None = None
@@ -225,12 +224,16 @@ class Forward:
         """Return True if a call has all rows and tokens of its module's input."""
         return any(size in ((batch, queries), (queries, batch)) for size in self.sizes(module))
 
-    def is_chosen(self, module: nn.Module, place: Place, batch: int, queries: int, keys: int) -> bool:
-        """Return True if queries are some of the tokens that are the keys: nothing tells which, but for a cache."""
+    def is_chosen(self, module: nn.Module, followed: Followed, batch: int, queries: int, keys: int) -> bool:
+        """Return True if queries aren't the last of the keys' tokens: they are others, or, but for a cache, some."""
+        last, among = followed
+        if last is not None and among is not None and last.shape[1] == queries <= keys <= among.shape[1]:
+            here = among[:, keys - queries : keys]
+            if bool(((here != last) & (here >= 0) & (last >= 0)).any()):
+                return True
         sizes = {*self.sizes(module), *self.given} if queries < keys else set()
         if sizes & {(batch, queries), (queries, batch)} or not sizes & {(batch, keys), (keys, batch)}:
             return False
-        last, among = self.followed.get(place, (None, None))
         if last is None or among is None:
             return True
         return bool((among[:, :-queries] >= 0).any()) or not np.array_equal(among[:, -queries:], last)

@@ -376,12 +376,14 @@ class Seat(NamedTuple):
     Attributes:
         session, forward, place: these.
         path: the layer's name, if it isn't that of the module that attends.
+        followed: the numbers of the queries' and the keys' tokens.
     """
 
     session: Session
     forward: Forward
     place: Place
     path: str = ""
+    followed: Followed = (None, None)
 
     @property
     def held(self) -> Held | None:
@@ -439,17 +441,16 @@ def register_call(
             if held.is_beside(module, progress.given):
                 held.add_head(module, sizes)
             if held.continues(module, entries):
-                held.followed = followed
+                held.seat = held.seat._replace(followed=followed)
                 seats.append(held.seat)
                 continue
         settle(forward)
         place = progress.place(session.plan, module, sizes, not whole or forward.is_fewer(batch, queries))
-        forward.followed[place] = followed
-        seats.append(Seat(session, forward, place))
+        seats.append(Seat(session, forward, place, followed=followed))
         if one_head or not whole:
             heads = session.plan.beside(module) if one_head and not place.stack.call else ()
             heads = heads if len(heads) > 1 else ()
-            forward.held = Held(seats[-1], module, entries, followed, heads, progress.given if heads else [])
+            forward.held = Held(seats[-1], module, entries, heads, progress.given if heads else [])
     return seats
 
 
@@ -464,7 +465,7 @@ def recording(seats: list[Seat]) -> list[Seat]:
 
 def heads_to_silence(seats: list[Seat]) -> dict[int, Way]:
     """The heads that any session silences in this call, or gives another map: head -> way."""
-    ways = [session.consumer.silences(place.stack, place.layer) for session, _, place, _ in seats]
+    ways = [session.consumer.silences(place.stack, place.layer) for session, _, place, *_ in seats]
     if silenced := {head: way for of_seat in ways for head, way in of_seat.items()}:
         _refuse_checkpointing(f"layer {seats[0].place.layer}")
     return silenced

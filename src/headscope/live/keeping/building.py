@@ -228,6 +228,7 @@ class TraceBuilder(Consumer):
             },
             products=products(call, row, chosen, at_queries, copies),
             silenced=call.silenced,
+            followed=call.followed,
         )
 
     def _rooms(self, call: Call) -> list[dict[str, Room]]:
@@ -321,7 +322,7 @@ class TraceBuilder(Consumer):
         others["notes"] = (*others.get("notes", ()), *swap_notes(swapped))
         return Trace(
             model=self.name,
-            layers=records_of(layers),
+            layers=records_of(layers, all_layers=self.layers is None or self.seen_layers <= self.layers),
             ablated=silenced,
             swapped=swapped,
             source=CapturedModel(self.name, self.model, forward, stack, turn, cut, products),

@@ -164,6 +164,7 @@ def fingerprint(x: torch.Tensor) -> torch.Tensor:
     x = x if x.stride(-1) == 1 else x.clone(memory_format=torch.contiguous_format)  # of one number each
     bits = x.view(BITS[min(x.element_size(), 4)]).long()
     weights = (2 * torch.arange(bits.shape[-1], device=x.device) + 1) * MULTIPLIER
+    weights = (weights ^ (weights >> 29)) * MULTIPLIER  # without order: evenly spaced, they give mirror images one sum
     return (bits * weights).sum(-1)
 
 

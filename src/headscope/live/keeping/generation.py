@@ -22,7 +22,8 @@ from headscope.live.keeping.building import TraceBuilder, places_of
 from headscope.live.keeping.cached_sequences import KeySpan, Origin
 from headscope.live.keeping.contents import ContextProducts
 from headscope.live.keeping.copies import Group, LayerCopy, Series
-from headscope.live.masks.generated import Piece, grown, grown_terms, stacked
+from headscope.live.masks.analyst import RawMask
+from headscope.live.masks.generated import Piece, grown_terms, joined_mask
 from headscope.live.masks.guess import NEGLIGIBLE
 from headscope.live.names.axes import joined, part
 from headscope.traces import Cut, Trace
@@ -229,14 +230,14 @@ def _piece(layer: LayerCopy, origin: Origin, total: int | None) -> Piece:
     """A pass's part of a layer, up to the end of the sequence, if it is known: tokens that were undone come after."""
     span, q = layer.tensors["k"], _queries_of(layer)
     assert isinstance(span, KeySpan)
-    start, whole = span.stop - q.shape[1], (q.shape[1], span.stop - span.start)
+    whole = q.shape[1], span.stop - span.start
     undone = 0 if total is None else max(0, span.stop - total)
     mask, terms, (queries, keys) = layer.call["mask"], layer.call["terms"], (size - undone for size in whole)
-    if undone:
-        allowed, bias = (None if x is None else x[..., :keys] for x in (mask.keys, mask.bias))
-        mask = replace(mask, keys=allowed, bias=None if bias is None else bias[:, :queries])
-        terms = terms.window(0, queries, 0, keys, whole)
-    return Piece(mask, terms, start, origin.count, (queries, keys), span.start)
+    allowed, bias = (None if x is None else torch.from_numpy(x)[None, ..., :keys] for x in (mask.keys, mask.bias))
+    raw = RawMask(None if bias is None else bias[:, :, :queries], None, allowed, mask.causal, mask.window)
+    begin = 0 if total is None else span.start
+    places = {2: range(origin.start, origin.start + origin.count), 3: range(begin, begin + keys)}
+    return Piece(raw, (1, 1, queries, keys), places, terms.window(0, queries, 0, keys, whole) if undone else terms)
 
 
 def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series, *, own: bool) -> list[LayerCopy]:
@@ -257,7 +258,7 @@ def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series
             _refuse_other_keys(calls, cached, where)
         key = tuple(id(call.call["mask"]) for call in calls)
         if key not in masks:
-            masks[key] = grown(pieces, total) if own else stacked(pieces)
+            masks[key] = joined_mask(pieces, total, total if own else pieces[-1].sizes[3])
             bias = masks[key].bias
             highest = np.zeros(1) if bias is None or not own else bias.max(-1)
             if (np.isfinite(highest) & (highest <= NEGLIGIBLE)).any():

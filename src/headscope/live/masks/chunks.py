@@ -1,4 +1,5 @@
-"""The mask of several calls that are one attention: over chunks of its queries, or one for each of its heads.
+"""The mask of several calls that are one attention: over chunks of its queries, one for each of its heads, or one for
+each pass that continued a text.
 
 All their masks together are a map of all pairs, which nobody holds: its cells are read from the masks of the calls,
 and those are kept in memory that is linear in the tokens where that is possible.
@@ -6,8 +7,10 @@ and those are kept in memory that is linear in the tokens where that is possible
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,50 +20,77 @@ from headscope.live.keeping.contents import once
 from headscope.live.masks.analyst import RawMask
 from headscope.live.masks.cells import Cells
 
-Part = tuple[RawMask, tuple[int, ...]]
-"""The mask of a call, and its sizes: (batch, heads, queries, keys)."""
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The mask of one of several calls.
+
+    Attributes:
+        raw: the mask.
+        sizes: those of the call, (batch, heads, queries, keys).
+        places: axis -> where its heads, queries or keys are among those of all calls.
+    """
+
+    raw: RawMask
+    sizes: tuple[int, ...]
+    places: Mapping[int, range]
 
 
-def joined_masks(parts: Sequence[Part], axes: Sequence[int], keys: int, like: torch.Tensor) -> RawMask:
+def joined_masks(calls: Sequence[tuple[RawMask, tuple[int, ...]]], axes: Sequence[int], like: torch.Tensor) -> RawMask:
     """The mask of several calls: the one that they have in common, or one whose cells are read from theirs.
 
     Args:
-        parts: their masks, in order.
+        calls: their masks and sizes, in order.
         axes: the axes of the map along which they lie side by side: heads, queries, or queries and keys.
-        keys: number of keys of all calls together.
         like: queries of a call, in the precision in which masks are added.
     """
-    first, sizes = parts[0]
-    plain = all(x is None for raw, _ in parts for x in (raw.mask, raw.bias, raw.keys, raw.deferred))
+    first, sizes = calls[0]
+    stops = [*accumulate(whole[axes[0]] for _, whole in calls)]
+    shape = [stops[-1] if axis in axes else size for axis, size in enumerate(sizes)]
+    plain = all(x is None for raw, _ in calls for x in (raw.mask, raw.bias, raw.keys, raw.deferred))
     moves = 2 in axes and (first.causal or first.window is not None or 3 in axes)
-    settings = {(whole[3], raw.causal, raw.window) for raw, whole in parts}
-    if plain and not moves and settings == {(keys, first.causal, first.window)}:
+    settings = {(whole[3], raw.causal, raw.window) for raw, whole in calls}
+    if plain and not moves and settings == {(shape[3], first.causal, first.window)}:
         return first
-    read = [(raw.read(), whole) for raw, whole in parts]
-    maps = [x for raw, _ in read for x in (raw.mask, raw.bias) if x is not None]
+    parts = [
+        Part(raw.read(), whole, dict.fromkeys(axes, range(stop - whole[axes[0]], stop)))
+        for (raw, whole), stop in zip(calls, stops, strict=True)
+    ]
+    return RawMask(mask=map_of(parts, shape[2], shape[3], like))
+
+
+def map_of(parts: Sequence[Part], queries: int, keys: int, like: torch.Tensor) -> Cells:
+    """The map of several calls' masks, (1 or batch, 1 or heads, queries, keys), masked where none of them has a cell.
+
+    Args:
+        parts: the masks, which are not deferred.
+        queries, keys: their numbers in all calls together.
+        like: queries of a call, in the precision in which masks are added.
+    """
+    maps = [x for part in parts for x in (part.raw.mask, part.raw.bias) if x is not None]
     numbers = [x.dtype for x in maps if x.dtype != torch.bool]
     double = [torch.float64] if like.dtype == torch.float64 else []
     dtype = reduce(torch.promote_types, numbers + double) if numbers else torch.bool
-    of_keys = [len(raw.keys) for raw, _ in read if raw.keys is not None]
-    shape = [max([1, *of_keys, *map(len, maps)]), max([1, *(x.shape[1] for x in maps)]), sizes[2], keys]
-    shape[axes[0]] = sum(whole[axes[0]] for _, whole in read)
-    return RawMask(mask=Cells(partial(_joined_cells, read, axes, dtype), tuple(shape), dtype, like.device, made=True))
+    rows = [len(part.raw.keys) for part in parts if part.raw.keys is not None]
+    heads = [part.places[1].stop for part in parts if 1 in part.places]
+    shape = max([1, *rows, *map(len, maps)]), max([1, *heads, *(x.shape[1] for x in maps)]), queries, keys
+    return Cells(partial(_joined_cells, parts, dtype), shape, dtype, like.device, made=True)
 
 
-def _joined_cells(parts: Sequence[Part], axes: Sequence[int], dtype: torch.dtype, *index: torch.Tensor) -> torch.Tensor:
-    """Cells of the mask of several calls, which lie side by side along some axes: at these places along each axis."""
+def _joined_cells(parts: Sequence[Part], dtype: torch.dtype, *index: torch.Tensor) -> torch.Tensor:
+    """Cells of the mask of several calls: at these places along each axis."""
     fill = False if dtype == torch.bool else -torch.inf
     whole = torch.full([len(places) for places in index], fill, dtype=dtype, device=index[0].device)
-    low, high, end = int(index[axes[0]].min()), int(index[axes[0]].max()), 0
-    for raw, sizes in parts:
-        first, end = end, end + sizes[axes[0]]
-        if end <= low or first > high:
+    everywhere = [torch.arange(len(places), device=places.device) for places in index]
+    ends = {axis: (int(index[axis].min()), int(index[axis].max())) for axis in parts[0].places}
+    for part in parts:
+        if any(ends[axis][1] < place.start or place.stop <= ends[axis][0] for axis, place in part.places.items()):
             continue
-        at, to = list(index), [torch.arange(len(places), device=places.device) for places in index]
-        for axis in axes:
-            to[axis] = ((index[axis] >= first) & (index[axis] < end)).nonzero()[:, 0]
-            at[axis] = index[axis][to[axis]] - first
-        cells = _cells(raw, sizes, at)
+        at, to = list(index), list(everywhere)
+        for axis, place in part.places.items():
+            to[axis] = ((index[axis] >= place.start) & (index[axis] < place.stop)).nonzero()[:, 0]
+            at[axis] = index[axis][to[axis]] - place.start
+        cells = _cells(part.raw, part.sizes, at)
         if cells.dtype == torch.bool != dtype:
             cells = torch.where(cells, 0.0, -torch.inf)  # as numbers to add
         whole[_grid(to)] = cells.to(dtype)

@@ -127,10 +127,12 @@ def named_tensors(name: str, value: Any, depth: int = DEEPEST) -> Iterator[tuple
 
 @cache
 def _parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a method's positional parameters."""
     try:
-        return tuple(inspect.signature(function).parameters)[1:]
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return ()
+    return tuple(x.name for x in parameters if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD))[1:]
 
 
 def is_stateless(value: Any) -> bool:

@@ -8,7 +8,6 @@ import numpy as np
 
 from headscope.live.keeping.cached_sequences import KeySpan
 from headscope.live.names.axes import Tokens, Vocabulary, in_common, joined, part, with_extras
-from headscope.live.plan.stacks import Place
 
 if TYPE_CHECKING:
     from headscope.live.calls import Forward
@@ -24,7 +23,7 @@ class Naming:
         self._numbers: dict[tuple[int, int], np.ndarray] = {}
         self._rows: dict[tuple[int, int], TokenAxis] = {}
 
-    def numbers(self, forward: Forward, group: Group, side: int) -> np.ndarray:
+    def numbers(self, group: Group, side: int) -> np.ndarray:
         """(batch, tokens): the numbers of the queries' tokens (side 0) or of the keys', padding included.
 
         A token that is not the same in all layers of the group is -1, like one that is not known.
@@ -35,16 +34,15 @@ class Naming:
             size = sizes[side] - (len(group.extras) if side else 0)
             tables = []
             for layer in group.rows[0]:
-                of_layer = forward.followed.get(Place(group.stack, layer.call["number"], group.turn), (None, None))
                 tables.append(np.full((batch, size), -1))
-                if (followed := of_layer[side]) is not None and followed.shape[1] >= size:
+                if (followed := layer.followed[side]) is not None and followed.shape[1] >= size:
                     tables[-1][:] = followed[:, :size]
             self._numbers[place] = in_common(tables)
         return self._numbers[place]
 
     def ids(self, forward: Forward, group: Group) -> np.ndarray | None:
         """(batch, queries): the ids of the queries' tokens, padding included; None if any is not known."""
-        numbers = self.numbers(forward, group, 0)
+        numbers = self.numbers(group, 0)
         if forward.tokens is None or (numbers < 0).any():
             return None
         ids: np.ndarray = forward.tokens.ids[numbers]
@@ -61,7 +59,7 @@ class Naming:
         """The keys of one row; the same object as the queries if they are the same tokens."""
         span = group.rows[row][0].tensors["k"]
         assert isinstance(span, KeySpan)
-        queries, keys = (self.numbers(forward, group, side)[row] for side in (0, 1))
+        queries, keys = (self.numbers(group, side)[row] for side in (0, 1))
         origin = span.origins[0]
         if group.own and np.array_equal(keys[-len(queries) :], queries):
             axis = self.queries(forward, group, row) if len(keys) == len(queries) else self.of_span(span)
@@ -88,7 +86,7 @@ class Naming:
         return joined(parts)
 
     def _axis(self, forward: Forward, group: Group, side: int, row: int) -> TokenAxis:
-        numbers = self.numbers(forward, group, side)[row]
+        numbers = self.numbers(group, side)[row]
         kept = (group.keys_kept if side else group.queries_kept)[row]
         at = np.arange(len(numbers)) if kept is None else np.flatnonzero(kept[: len(numbers)])
         return (forward.tokens or Tokens()).axis(numbers, at, self.words)

@@ -29,7 +29,8 @@ Known = Callable[[Any], "Sources | None"]
 
 Result = Sources | Sequence[Sources | None] | None
 Rule = Callable[[Known, Any, tuple[Any, ...], Any], Result]
-"""Called with the known sources, an operator, its arguments and its result; returns the sources of the result."""
+"""Called with the known sources, an operator, its arguments, at least one of which has sources, and its result; returns
+the sources of the result."""
 
 RESHAPES = ("view", "reshape", "_unsafe_view", "_reshape_alias")
 """Operators that give the same numbers another shape."""
@@ -96,7 +97,7 @@ def pointwise(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Resu
     """Each number follows from those at its place. One number for each token, such as a gate, brings no token."""
     tensors = [x for x in args if isinstance(x, torch.Tensor)]
     parts = [(x, sources) for x in tensors if (sources := known(x)) is not None]
-    if not parts or result.dtype == torch.bool:
+    if result.dtype == torch.bool:
         return None
     wide = [part for part in parts if part[0].shape[-1:] == result.shape[-1:]] or parts
     return merged([aligned(sources, result.dim()) for _, sources in wide])
@@ -295,8 +296,6 @@ def joined(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     """Tensors are put side by side, or on top of each other."""
     tensors = [x for x in args[0] if x.dim() > 1 or x.numel()]  # an empty cache begins as an empty tensor of one axis
     parts = [known(x) for x in tensors]
-    if all(sources is None for sources in parts):
-        return None
     axis = args[1] if len(args) > 1 else 0
     if op._schema.name == "aten::stack":
         parts = [sources if sources is None else sources.unsqueeze(axis) for sources in parts]
@@ -311,8 +310,6 @@ def joined(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
 def chosen(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     """Of two tensors, one number or the other."""
     pair = [known(x) for x in args[1:]]
-    if all(sources is None for sources in pair):
-        return None
     # a number that stands where an id stood is not a word that the caller passed
     nothing = torch.tensor(NOTHING if result.is_floating_point() else SEVERAL, device="cpu")
     first, second = (nothing if sources is None else aligned(sources, result.dim()) for sources in pair)
@@ -321,8 +318,6 @@ def chosen(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
 
 def overwritten(known: Known, op: Any, args: tuple[Any, ...], result: Any) -> Result:
     """Numbers of one tensor, or one number, are put into another tensor."""
-    if all(known(x) is None for x in args if isinstance(x, torch.Tensor)):
-        return None
     if not args[0].is_floating_point():
         return unknown(result.dim())
     name = op._schema.name.removeprefix("aten::").rstrip("_")

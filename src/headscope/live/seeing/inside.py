@@ -152,6 +152,8 @@ def _observed(
     ran = Ran(
         module,
         *(q, k, v, contexts),
+        scale=reading.scale,
+        dropout=dropout_of(module, reader.dropouts),
         weights=returned.detach() if isinstance(returned, torch.Tensor) else None,
         layer_terms=reading.terms,
         unfused=True,
@@ -161,11 +163,7 @@ def _observed(
         name=type(module).__name__,
         raw=reading.mask,
         keys=keys,
-        kwargs={
-            "scaling": reading.scale,
-            "same_tokens": False if reading.cross else None,
-            "dropout": dropout_of(module, reader.dropouts),
-        },
+        same_tokens=False if reading.cross else None,
         returned=contexts,
         dtype=q.dtype,
     )
@@ -178,7 +176,7 @@ def _observed(
                 advice="run the model in torch.no_grad(), or silence the head: zero or mean",
             )
         result = _silenced_output(projected, output, context, silenced, call)
-    for session, forward, place, _ in recorders:
+    for session, forward, place, *_ in recorders:
         if reader.projection is None:
             written = result[0].view(len(context), queries, heads, d_value)
             forward.awaited = Awaited.of(written, place)

@@ -50,9 +50,13 @@ def keys_of(mha: Any, query: torch.Tensor, key: torch.Tensor) -> dict[str, Any]:
 
     These are bias_k, and the zero key that add_zero_attn appends.
     """
-    same_tokens = query is key or (query.data_ptr() == key.data_ptr() and query.shape == key.shape)
     names = (("[bias_k]",) if mha.bias_k is not None else ()) + (("[zero]",) if mha.add_zero_attn else ())
-    return {"same_tokens": same_tokens, "extra_keys": names}
+    return {"same_tokens": query is key or _place_of(query) == _place_of(key), "extra_keys": names}
+
+
+def _place_of(x: torch.Tensor) -> tuple[Any, ...]:
+    """The place of a tensor's numbers in memory."""
+    return x.data_ptr(), x.shape, [step for step, size in zip(x.stride(), x.shape, strict=True) if size > 1]
 
 
 def given_now(module: nn.Module) -> Given | None:
@@ -126,7 +130,7 @@ def _after_call(mha: nn.MultiheadAttention, args: tuple[Any, ...], kwargs: dict[
         changed = again[0], output[1]
     elif recorders and not silenced and not drops and (again is not None or not is_unchanged(mha)):
         _refuse_other_output(mha, read, output[0].detach())
-    for session, forward, place, _ in recorders:
+    for session, forward, place, *_ in recorders:
         path = ".".join(filter(None, (session.plan.paths[id(mha)], "out_proj")))
         forward.projections[place.stack, place.layer] = Output((path,), mha.head_dim)
     return changed
@@ -157,7 +161,7 @@ def _refuse_other_output(mha: nn.MultiheadAttention, read: Read, output: torch.T
         UnsupportedError: code of somebody else changed it, or a head sees no key and is NaN where weights are returned.
     """
     output = output[None] if output.dim() == 2 else output if mha.batch_first else output.transpose(0, 1)
-    ((session, forward, place, _), *_), (q, k, v), contexts = read
+    ((session, forward, place, *_), *_), (q, k, v), contexts = read
     if not k.numel():
         return  # it leaves no trace
     kind, path, rules = type(mha).__name__, session.plan.paths[id(mha)], forward.analyst.latest

@@ -104,19 +104,19 @@ def run_observed(
         if silenced:
             ran = replace(ran, silenced={head: name_of(way) for head, way in silenced.items()})
         ran = ran if reader is None else _masked(ran, reader)
-        mark = mark_of(result[0]) if whole else None
-        _deliver(ran, whole, mark)
+        ran = replace(ran, mark=mark_of(result[0]) if whole else None)
+        _deliver(ran, whole)
     if silenced:
         call = _call_to_silence(ran, seats)
         keys = ran.k[:, :, : ran.used]
         call = replace(call, q=ran.q, k=keys, v=_with_gradient(ran, value, call.path)[:, :, : ran.used])
         changed = silence(result[0].transpose(1, 2), silenced, call)
         result = (changed.transpose(1, 2).contiguous(), *result[1:])
-        ran, mark = replace(ran, returned=changed.detach()), None
+        ran = replace(ran, returned=changed.detach(), mark=None)
     for each in held:
         each.add(ran, _deliver)
-    for _, forward, place, _ in recorders:
-        forward.awaited = Awaited.of(result[0], place, mark)
+    for _, forward, place, *_ in recorders:
+        forward.awaited = Awaited.of(result[0], place, ran.mark)
     return result
 
 
@@ -135,11 +135,14 @@ def _ran(
     """A call, as its arguments, its contexts and the kernels that ran in it tell."""
     q, k, v, context = (x.detach() for x in (*tensors, context))
     raw, keys = raw_mask(name, module, q, k, mask, kwargs)
-    cap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    scale, cap, sinks = (kwargs.get(setting) for setting in ("scaling", "softcap", "s_aux"))
     cap, sinks = None if cap is None else float(cap), None if sinks is None else sinks.detach().reshape(-1).float()
     return Ran(
         module,
         *(q, k, v, context),
+        scale=q.shape[-1] ** -0.5 if scale is None else float(scale),
+        extra_keys=kwargs.get("extra_keys", ()),
+        dropout=float(kwargs.get("dropout") or 0.0),
         fused=notes is not None and notes.queries[:3] == (max(len(q), len(k)), *q.shape[1:3]),
         weights=weights,
         layer_terms=NO_TERMS if cap is None and sinks is None else Terms(cap=cap, sinks=sinks),
@@ -148,7 +151,7 @@ def _ran(
         name=name,
         raw=raw,
         keys=keys,
-        kwargs=kwargs,
+        same_tokens=kwargs.get("same_tokens"),
         returned=context,
         dtype=(notes.dtype if notes else None) or product_dtype(name, module, q),
     )
@@ -176,14 +179,14 @@ def _with_gradient(ran: Ran, value: torch.Tensor, where: str) -> torch.Tensor:
     return value
 
 
-def _deliver(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> None:
+def _deliver(ran: Ran, seats: list[Seat]) -> None:
     """Read a call, and pass it on to the consumers of the sessions that record it.
 
     Raises:
         UnsupportedError: the call is not proven, and its contexts are not softmax(scale Q K^T + mask) V.
     """
     if seats := recording(seats):
-        calls = _calls(_masked(ran, seats[0]), seats, mark)
+        calls = _calls(_masked(ran, seats[0]), seats)
         with exact_products():
             if not ran.proven and not all(seat.session.consumer.silencing for seat in seats):
                 refuse_altered(calls[0])
@@ -207,7 +210,7 @@ def _call_to_silence(ran: Ran, seats: list[Seat]) -> Call:
     return _calls(ran, [seat])[0]
 
 
-def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> list[Call]:
+def _calls(ran: Ran, seats: list[Seat]) -> list[Call]:
     """The call as each of these seats sees it: with its stack and layer, and tensors as they were multiplied."""
     batch = max(len(ran.q), len(ran.k))
     q = _read(ran.q, ran.q.shape[2], ran.dtype, batch)
@@ -224,13 +227,11 @@ def _calls(ran: Ran, seats: list[Seat], mark: torch.Tensor | None = None) -> lis
             k=k,
             v=v,
             stage=stage,
-            extra_keys=ran.kwargs.get("extra_keys", ()),
-            dropout=float(ran.kwargs.get("dropout") or 0.0),
-            mark=mark,
             rounded=rounded,
             beside=None if ran.own else forward.own.get((place.turn, batch, q.shape[2])),
+            followed=followed,
         )
-        for session, forward, place, path in seats
+        for session, forward, place, path, followed in seats
     ]
 
 
@@ -306,14 +307,14 @@ def _read(x: torch.Tensor, tokens: int, dtype: torch.dtype, batch: int) -> torch
 
 
 def _masked(ran: Ran, seat: Seat) -> Ran:
-    """A call with its mask and its scale, read from its arguments unless they have been."""
+    """A call with its mask, read from its arguments unless it has been."""
     if ran.rules is not UNREAD:
         return ran
     query, key, raw, keys = ran.q, ran.k, ran.raw, ran.keys
     if query.dtype == torch.float64 and isinstance(raw.mask, torch.Tensor) and raw.mask.is_floating_point():
         raw = replace(raw, mask=raw.mask.double())  # the precision in which it is added
     batch, queries = max(len(query), len(key)), query.shape[2]
-    same_tokens, first = ran.kwargs.get("same_tokens"), 0
+    same_tokens, first = ran.same_tokens, 0
     if same_tokens is None:
         cross = seat.place.stack.cross
         if not cross and queries < keys:
@@ -321,13 +322,11 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
         if not cross and queries < keys and raw.mask is not None:
             where = seat.session.plan.paths[id(ran.module)] if seat.session.consumer.keeps_padding else None
             keys = used_keys(raw.mask[..., :keys] if isinstance(raw.mask, torch.Tensor) else raw.mask, queries, where)
-        chosen = seat.forward.is_chosen(ran.module, seat.place, batch, queries, keys)
+        chosen = seat.forward.is_chosen(ran.module, seat.followed, batch, queries, keys)
         same_tokens = not cross and queries <= keys and not chosen
         first = keys - queries
-    scaling = ran.kwargs.get("scaling")
-    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     tokens = slice(first, first + queries) if same_tokens else None
-    if ran.kwargs.get("s_aux") is not None:
+    if ran.layer_terms.sinks is not None:
         raw = replace(raw, sinks=True)
     rules = seat.forward.analyst.rules(
         raw,
@@ -335,10 +334,10 @@ def _masked(ran: Ran, seat: Seat) -> Ran:
         queries,
         keys,
         tokens,
-        reach=partial(score_bound, query, key, scale),
+        reach=partial(score_bound, query, key, ran.scale),
         where=seat.session.plan.paths[id(ran.module)],
     )
-    return replace(ran, rules=rules, used=keys, scale=scale, own=tokens is not None)
+    return replace(ran, rules=rules, used=keys, own=tokens is not None)
 
 
 def product_dtype(name: str, module: nn.Module, query: torch.Tensor) -> torch.dtype:

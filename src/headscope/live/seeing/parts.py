@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from headscope.live.calls import Forward
-    from headscope.live.names.axes import Followed
     from headscope.live.sessions import Seat
 
 
@@ -44,9 +43,6 @@ ROWS, HEADS, TOKENS = range(3)
 
 WHERE = {ROWS: " over rows of the batch", HEADS: " over heads", TOKENS: " at unknown positions"}
 """Words for calls that are not put together, by the axis along which they lie side by side."""
-
-SETTINGS = ("scaling", "dropout", "softcap", "s_aux")
-"""Arguments that all parts of one call have in common."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,22 +56,20 @@ class Ran(Call):
         raw: the mask.
         keys: number of keys that the call uses, counted from the first.
         used: number of those that the mask leaves, once it is read.
-        kwargs: the other arguments by name.
+        same_tokens: True if keys are the queries' tokens, False if they aren't; None if the sizes tell.
         returned: the contexts as the module got them, which differ in the heads that are silenced.
         dtype: precision in which queries and keys were multiplied.
         extents: where keys and values were.
-        followed: the numbers of the queries' and the keys' tokens.
     """
 
     name: str
     raw: RawMask
     keys: int
     used: int = 0
-    kwargs: dict[str, Any]
+    same_tokens: bool | None = None
     returned: torch.Tensor
     dtype: torch.dtype
     extents: tuple[Extent, ...] = ()
-    followed: Followed = (None, None)
 
     def kept(self, *, mask: bool = True) -> Ran:
         """The same call, with copies of all tensors but keys and values: the module may change its own.
@@ -141,7 +135,7 @@ def joined(parts: list[Ran], axis: int) -> Ran | None:
         q=q,
         k=k,
         v=v,
-        raw=joined_masks(masks, [axis, 3] if split else [axis], k.shape[2], q),
+        raw=joined_masks(masks, [axis, 3] if split else [axis], q),
         keys=k.shape[2],
         context=context,
         returned=returned,
@@ -159,9 +153,10 @@ def _same(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def _alike(parts: list[Ran]) -> bool:
     """Return True if calls have the same settings."""
-    first = parts[0].kwargs
-    pairs = [(part.kwargs.get(name), first.get(name)) for part in parts for name in SETTINGS]
-    return all(a is b or (not isinstance(a, torch.Tensor) and a == b) for a, b in pairs)
+    terms = [part.layer_terms for part in parts]
+    sinks = [None if each.sinks is None else tuple(each.sinks.tolist()) for each in terms]
+    settings = zip(parts, terms, sinks, strict=True)
+    return len({(part.scale, part.dropout, each.cap, apart) for part, each, apart in settings}) == 1
 
 
 def _is_in(whole: torch.Tensor, x: torch.Tensor) -> bool:
@@ -219,10 +214,9 @@ class Held:
     """The calls of a module that may be parts of one, held back until it is known what they are.
 
     Attributes:
-        seat: the place of the first call.
+        seat: the place of the first call, with the tokens of the last.
         module: the module.
         entries: how often the module had been entered at the last call.
-        followed: the numbers of the last call's tokens.
         heads: ids of the modules of which each may be one head of the layer; () if the first call has several heads or
             its module isn't an element of a list.
         given: copies of what the first module was given.
@@ -237,7 +231,6 @@ class Held:
     seat: Seat
     module: nn.Module
     entries: int
-    followed: Followed
     heads: tuple[int, ...] = ()
     given: list[torch.Tensor] = field(default_factory=list)
     modules: list[nn.Module] = field(default_factory=list)
@@ -261,10 +254,9 @@ class Held:
         Raises:
             UnsupportedError: heads of the first call's layer are silenced: it was not known then which it is.
         """
-        session, forward, place, _ = self.seat
+        session, forward, place, *_ = self.seat
         if not self.modules:
             place = forward.progress.replace_as_head(session.plan, self.module, place, sizes)
-            forward.followed[place] = forward.followed.pop(self.seat.place)
             self.seat = self.seat._replace(place=place, path=session.plan.list_of(self.module))
             self.modules.append(self.module)
             if self._silences or any(part.silenced for part in self.parts):
@@ -290,7 +282,7 @@ class Held:
             self._refuse_silencing()
         if not is_plain(ran.q):
             return  # heads are silenced in a transform of torch.func; nothing is recorded there
-        ran = replace(ran.kept(), followed=self.followed, rules=UNREAD)
+        ran = replace(ran.kept(), followed=self.seat.followed, rules=UNREAD, mark=None)
         self.parts.append(replace(ran, k=self._shared("k", ran.k), v=self._shared("v", ran.v)))
         self.deliver = deliver
 
@@ -326,27 +318,27 @@ class Held:
             return
         if self._silences and whole.q.shape[1] != self.parts[0].q.shape[1]:
             self._refuse_silencing()
-        forward.held, forward.followed[place] = None, whole.followed
-        self.deliver(whole, [self.seat])
+        forward.held = None
+        self.deliver(whole, [self.seat._replace(followed=whole.followed)])
         output = x.detach().reshape(whole.context.transpose(1, 2).shape)
         forward.awaited = Awaited.of(output, place)
 
     def settle(self) -> None:
         """Deliver the calls if each is whole by itself; report them otherwise."""
-        session, forward, place, _ = self.seat
+        session, forward, *_ = self.seat
         if not self.parts or self.deliver is None:
             return
         if self.modules:
             self._report(self.seat.path, f"in {len(self.modules)} modules side by side", "heads")
-        elif len(self.parts) == 1 and not self._has_other_rows():
-            self.deliver(self.parts[0], [self.seat])
-        elif len(self.parts) > 1 and self.along == TOKENS and self._are_whole():
-            self.deliver(self.parts[0], [self.seat])
-            for part in self.parts[1:]:
-                sizes = tuple(part.q.shape), tuple(part.k.shape)
-                place = forward.progress.place(session.plan, self.module, sizes, False)
-                forward.followed[place] = part.followed
-                self.deliver(part, [self.seat._replace(place=place)])
+            return
+        alone = len(self.parts) == 1
+        if not self._has_other_rows() if alone else self.along == TOKENS and self._are_whole():
+            seat = self.seat
+            for at, part in enumerate(self.parts):
+                if at:
+                    sizes = tuple(part.q.shape), tuple(part.k.shape)
+                    seat = seat._replace(place=forward.progress.place(session.plan, self.module, sizes, False))
+                self.deliver(part, [seat._replace(followed=part.followed)])
         else:
             if self._silences and self.parts[0].q.shape[1] == 1:
                 self._refuse_silencing()
