@@ -7,7 +7,16 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from fake_checkpoint import TINY_BERT, TINY_CONFIGS, FakeCheckpoint, anatomy_of, class_header, every_class, tiny_bert
+from fake_checkpoint import (
+    TINY_BERT,
+    TINY_CONFIGS,
+    FakeCheckpoint,
+    anatomy_of,
+    class_header,
+    every_class,
+    fake,
+    tiny_bert,
+)
 
 from commands import imported
 from headscope.anatomy import Anatomy, layers_of, read_anatomy
@@ -116,6 +125,15 @@ def test_counting_from_the_end() -> None:
     assert (layers[-1].index, layers[-1].heads[-1].index, len(layers[0:1])) == (1, 2, 1)
     assert repr(layers) == "2 layers of BertModel, counted from 0"
     assert "W_Q, W_K, W_V (12, 4)" in repr(layers[0].heads[0])
+
+
+def test_one_layer_is_no_plural() -> None:
+    config = {**TINY_BERT, "num_hidden_layers": 1}
+    checkpoint = fake(config, tiny_bert())
+    layers = layers_of(checkpoint, read_anatomy(checkpoint))
+    assert repr(layers) == "1 layer of BertModel, counted from 0"
+    with pytest.raises(OutOfRangeError, match=r"BertModel has 1 layer\n"):
+        layers[1]
 
 
 def test_layers_and_heads_are_members_of_sets() -> None:

@@ -67,7 +67,7 @@ class CheckedSequence(Sequence[T]):
         return iter(self._items)
 
     def __repr__(self) -> str:
-        return f"{len(self)} {self._noun}s of {self._place}, counted from 0"
+        return f"{len(self)} {self._noun}{'s' * (len(self) != 1)} of {self._place}, counted from 0"
 
 
 class OutOfRangeError(InputError, IndexError):
@@ -87,7 +87,7 @@ def check_index(index: int, size: int, noun: str, place: str) -> int:
     if -size <= at < size:
         return at % size
     raise OutOfRangeError(
-        f"there is no {noun} {index!r:.40}: {place} has {size} {noun}s",
+        f"there is no {noun} {index!r:.40}: {place} has {size} {noun}{'s' * (size != 1)}",
         where=f"{noun} {index!s:.40}",
         advice=f"{noun}s count from 0, so the last one is {size - 1}",
     )
