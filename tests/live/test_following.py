@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -24,7 +25,7 @@ from transformers.models.bert import modeling_bert
 
 import headscope as hs
 from families import BART, BY_NAME, Family, towers
-from headscope.live import capture
+from headscope.live import ablate, capture
 from headscope.live.genuine import from_library
 from headscope.live.names import facts, sources
 from headscope.live.names.sources import memory_of
@@ -601,6 +602,29 @@ def test_hidden_keys_of_others_are_no_padding_of_the_queries(
         shown = np.stack([trace[0, head].weights[...] for head in range(2)])
         np.testing.assert_allclose(shown[..., np.isin(trace.key_positions, keys)], weights, atol=1e-6)
         assert trace.verify().agrees
+
+
+@pytest.mark.parametrize("way", ["mean", "uniform"])
+@pytest.mark.parametrize("captured", [False, True])
+def test_all_learned_queries_are_silenced_where_keys_are_hidden(captured: bool, way: str) -> None:
+    """Whether a capture is open or not."""
+    seen = torch.arange(LENGTH) < torch.tensor([LENGTH, LENGTH - 2, 2])[:, None]
+
+    def sides(self: Any, x: torch.Tensor) -> list[torch.Tensor]:
+        return [split(one, 2) for one in (self.seeds.weight.expand(3, -1, -1), x)]
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        q, k = sides(self, x)
+        return sdpa(q, k, k, seen[:, None, None]).transpose(1, 2).flatten(2)
+
+    model = own(forward, seeds=nn.Embedding(LENGTH, WIDTH))
+    q, k = sides(model, FEATURES)
+    weights = (q @ k.mT * (WIDTH // 2) ** -0.5).masked_fill(~seen[:, None, None], float("-inf")).softmax(-1)
+    uniform = (seen / seen.sum(1, keepdim=True))[:, None]
+    weights[:, 1] = weights[:, 1].mean(1, keepdim=True) if way == "mean" else uniform
+    with torch.no_grad(), ablate(model, {(0, 1): way}), capture(model) if captured else nullcontext():
+        silenced = model(FEATURES)
+    torch.testing.assert_close(silenced, (weights @ k).transpose(1, 2).flatten(2))
 
 
 def test_tokens_that_are_dropped_midway() -> None:
