@@ -241,6 +241,7 @@ def test_a_table_is_no_corpus(bundled: hs.Model) -> None:
         (lambda model: model.fit(dict), "pass it as text: 'dict'"),
         (lambda model: model.fill([TEXT]), "expected one text, got list"),
         (lambda model: model.verify([TEXT]), "expected a text or a trace, got list"),
+        (lambda model: model.verify(model.trace(TEXT), "a pair"), "a trace has its own texts"),
         (lambda model: model.trace(TEXT, ablate=(0, 0)), "expected heads as (layer, head), got 0"),
         (lambda model: model.trace(TEXT, ablate=(0, 0)), "name heads as {(3, 5)}"),
     ],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import json
 import pickle
+import re
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -14,14 +16,14 @@ from typing import Any
 import pytest
 import torch
 from IPython.core.formatters import DisplayFormatter
-from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoTokenizer, BertConfig, BertModel, RobertaConfig, RobertaModel
 from typer.main import get_command
 
 import headscope as hs
 from commands import answer, python, run
 from headscope.atlas.survey_settings import SurveySettings
 from headscope.checkpoint.resolve import BUNDLED
-from headscope.cli import app
+from headscope.cli import app, explain, one_text, request, surveys
 from headscope.cli.app import named
 from headscope.errors import InputError, install
 from headscope.settings import declared
@@ -35,7 +37,16 @@ SHOWN = [
     for one in of.params
     if one.param_type_name == "option" and not one.hidden
 ]
+SETTINGS = (
+    SurveySettings,
+    surveys.CompareSettings,
+    explain.AttributionSettings,
+    one_text.AttendSettings,
+    one_text.PageSettings,
+    request.Request,
+)
 TEXT = "the cat sat"
+SOURCE = Path(hs.__file__).parent
 
 
 def test_an_option_has_one_meaning() -> None:
@@ -56,17 +67,8 @@ def test_an_option_keeps_its_help_whatever_its_default() -> None:
 
 def test_a_setting_has_one_meaning() -> None:
     """Commands that have a setting of one name read it by the same rule."""
-    from headscope.cli import explain, one_text, request, surveys
-
     settings: dict[str, set[Any]] = {}
-    kinds = (
-        SurveySettings,
-        surveys.CompareSettings,
-        explain.AttributionSettings,
-        one_text.AttendSettings,
-        one_text.PageSettings,
-    )
-    for kind in (*kinds, request.Request):
+    for kind in SETTINGS:
         for name, (setting, _) in declared(kind).items():
             settings.setdefault(name, set()).add(setting)
     assert {name for name, of in settings.items() if len(of) > 1} == {"dtype"}, "precision of a model, or of a page"
@@ -162,10 +164,16 @@ def test_one_opener_for_models_traces_and_surveys(small: str, tmp_path: Path, mo
     assert isinstance(again, hs.Survey)
     assert list(again) == list(survey)
     for call, message in (
-        (lambda: hs.open("found", revision="v1"), "a survey has no revision"),
-        (lambda: hs.open("found", model=model), "a survey has no model"),
-        (lambda: hs.open("cat.safetensors", revision="v1"), "a trace has no revision"),
+        (lambda: hs.open("found", revision="v1"), "a survey takes no revision"),
+        (lambda: hs.open("found", model=model), "a survey takes no model"),
+        (lambda: hs.open("cat.safetensors", revision="v1"), "a trace takes no revision"),
         (lambda: hs.open(small, model=model), "only a saved trace takes a model"),
+        (lambda: hs.open(model, segments="two"), "a model that is open takes no segments"),
+        (lambda: hs.open(model, tokenizer="tokenizer"), "a model that is open takes no tokenizer"),
+        (
+            lambda: hs.open(BertModel(BertConfig(num_hidden_layers=1, vocab_size=9)), revision="v1"),
+            "in memory takes no rev",
+        ),
     ):
         with pytest.raises(hs.HeadscopeError, match=message):
             call()
@@ -291,3 +299,19 @@ def test_extras_are_installed_from_where_headscope_came_from(
         origin["url"] = origin["url"].replace("{here}", folder.as_uri())
     monkeypatch.setattr(metadata, "distribution", lambda name: Installed(origin))
     assert install("view", "view") == expected.replace("{path}", str(folder))
+
+
+def test_an_option_or_a_setting_that_a_message_names_exists() -> None:
+    """Those of other programs, of CSS, and of all commands stand here."""
+    others = {"--dicdir", "--rcfile", "--userdic", "--less", "--more", "--headscope", "--help", "--debug", "--version"}
+    options = {name for of in COMMANDS.values() for one in of.params for name in (*one.opts, *one.secondary_opts)}
+    settings = {f"--set {name}=" for kind in SETTINGS for name in declared(kind)}
+    texts = [
+        (path.name, node.value)
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    for pattern, known in ((r"(?<![\w-])--[a-z][a-z-]*", options | others), (r"--set [a-z_]+=", settings)):
+        named = {(at, name) for at, text in texts for name in re.findall(pattern, text)}
+        assert {one for one in named if one[1] not in known} == set()

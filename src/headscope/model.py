@@ -325,6 +325,8 @@ class Model(Suggesting):
         if not hasattr(trace, "verify"):
             advice = "verify several one by one: [trace.verify() for trace in model.trace(texts)]"
             raise InputError(f"expected a text or a trace, got {type(text).__name__}", where="verify", advice=advice)
+        if trace is text and pair is not None:
+            raise InputError("a trace has its own texts", where="pair", advice="leave pair out, or pass both texts")
         return trace.verify(reference=reference)
 
     @late("headscope.runs.predicting:fill")

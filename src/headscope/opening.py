@@ -43,26 +43,30 @@ def open_any(
         CheckpointError: the files are damaged or contradict each other; TraceError if a trace's are.
         ConfigError: the config lacks a size or holds an impossible one.
     """
-    if isinstance(name, (str, os.PathLike)) and os.path.exists(name):
+    kind, taken = "checkpoint", ["revision", "tokenizer", "segments"]
+    if isinstance(name, Model):
+        kind, taken = "model that is open", []
+    elif not isinstance(name, (str, os.PathLike)):
+        kind, taken = "model in memory", ["tokenizer", "segments"]
+    elif os.path.exists(name):
         from headscope.atlas import is_survey
 
-        kind = "survey" if is_survey(name) else "trace" if _is_trace(name) else ""
-        given = {"revision": revision, "tokenizer": tokenizer, "segments": segments} | (
-            {"model": model} if kind == "survey" else {}
-        )
-        if kind and any(value is not None for value in given.values()):
-            option = next(option for option, value in given.items() if value is not None)
-            raise InputError(f"a {kind} has no {option}", where=str(name), advice=f"leave {option} out")
-        if kind == "trace":
-            from headscope.traces import load
+        if is_survey(name):
+            kind, taken = "survey", []
+        elif _is_trace(name):
+            kind, taken = "trace", ["model"]
+    given = {"revision": revision, "tokenizer": tokenizer, "segments": segments, "model": model}
+    for option in (name for name, value in given.items() if value is not None and name not in taken):
+        advice = f"leave {option} out" + "; only a saved trace takes a model" * (option == "model")
+        raise InputError(f"a {kind} takes no {option}", where=str(name), advice=advice)
+    if kind == "trace":
+        from headscope.traces import load
 
-            return load(name, model=model)
-        if kind == "survey":
-            from headscope.atlas.result import Survey
+        return load(name, model=model)
+    if kind == "survey":
+        from headscope.atlas.result import Survey
 
-            return Survey(name)
-    if model is not None:
-        raise InputError("only a saved trace takes a model", where=str(name), advice="leave model out")
+        return Survey(name)
     return open_model(name, revision=revision, tokenizer=tokenizer, segments=segments or "own")
 
 

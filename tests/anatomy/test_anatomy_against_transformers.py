@@ -160,6 +160,20 @@ def test_modules(built: Built) -> None:
             assert drawn[name] == f"Dropout({module.p})"
 
 
+def test_components_mean_what_the_class_has(built: Built) -> None:
+    anatomy, modules = built.anatomy(), [name for name, _ in built.model.named_modules()]
+    embeddings, *_ = anatomy.components
+    tables = {"position": "position_embeddings", "segment": "token_type_embeddings", "task": "task_type_embeddings"}
+    for word, module in tables.items():
+        assert (word in embeddings.meaning) == any(name.endswith(module) for name in modules)
+    for part in anatomy.extra_components:
+        if part.name == "cls":
+            assert ("masked words" in part.meaning) == ("cls.predictions" in modules)
+            assert ("sentence" in part.meaning) == ("cls.seq_relationship" in modules)
+        if part.name == "pooler":
+            assert "tanh" not in part.meaning, "DeBERTa's has GELU"
+
+
 def test_a_module_that_the_config_switches_off() -> None:
     model = build("ElectraForMultipleChoice", summary_use_proj=False)
     drawn = dict(modules(tree(anatomy_of(model.config.to_dict(), header_of(model)))))
@@ -200,6 +214,36 @@ DERIVED = {"layer_types", "rope_parameters", "head_dim", "num_key_value_heads", 
 def test_every_field_of_the_config_class_is_described(kind: str) -> None:
     default = type(transformers.AutoConfig.for_model(kind))
     assert {field.name for field in dataclasses.fields(default)} | set(default().to_dict()) <= set(ENTRIES)
+
+
+@pytest.mark.parametrize(("kind", "stem"), [(kind, stem) for _, kind, stem in every_kind()])
+def test_the_number_of_heads_changes_what_the_glossary_says(kind: str, stem: str) -> None:
+    field = "n_heads" if kind == "distilbert" else "num_attention_heads"
+    three, two = build(f"{stem}Model"), build(f"{stem}Model", **{field: 2})
+    counts = [sum(np.prod(shape) for shape in header_of(model).values()) for model in (three, two)]
+    implies = explain_config(anatomy_of(three.config.to_dict(), header_of(three))).field(field).implies
+    assert ("changes no parameter count" in implies) == (counts[0] == counts[1])
+
+
+@pytest.mark.parametrize("head_dim", [8, 4])
+def test_the_glossary_knows_heads_of_another_width(head_dim: int) -> None:
+    model = build("EuroBertModel", head_dim=head_dim)
+    width, d_model = model.layers[0].self_attn.q_proj.weight.shape
+    table = explain_config(anatomy_of(model.config.to_dict(), header_of(model)))
+    assert table.field("d_head").implies.startswith(f"{width} / 3 = {head_dim}; head h is columns {head_dim}h to ")
+    assert table.field("d_head").implies.endswith(f"W_Q ({d_model}, {width})")
+
+
+@pytest.mark.parametrize("products", [[], ["c2p"], ["c2p", "p2c"]])
+def test_the_glossary_scales_scores_as_the_model_does(products: list[str], tmp_path: Path) -> None:
+    """He et al. 2021, eq. 4: 1 / sqrt(3 d) for a sum of three products."""
+    random_model("DebertaV2", pos_att_type=products).save_pretrained(tmp_path)
+    model = hs.open(tmp_path)
+    scale = (8 * (1 + len(products))) ** -0.5
+    assert model.config["scale"] == pytest.approx(scale, rel=1e-12)
+    assert model.config.field("scale").implies == f"1 / sqrt({8 * (1 + len(products))}) = {scale:.6g}"
+    assert model.trace(ids=[5, 6, 7]).layers[0].scale == model.config["scale"]
+    assert model.config.field("type_vocab_size").implies.startswith("no table")
 
 
 @pytest.mark.parametrize("kind", KINDS)

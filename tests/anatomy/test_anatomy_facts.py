@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -103,12 +103,26 @@ def test_heads_that_are_not_there(layer: int, head: int) -> None:
     assert "count from 0" in str(caught.value)
 
 
+def test_a_list_of_layers_is_refused_in_a_line() -> None:
+    _, checkpoint, anatomy = opened()
+    with pytest.raises(OutOfRangeError, match=r"there is no layer \[0, 1, 2") as caught:
+        layers_of(checkpoint, anatomy)[list(range(9000))]  # type: ignore[call-overload]
+    assert len(str(caught.value)) < 300
+
+
 def test_counting_from_the_end() -> None:
     _, checkpoint, anatomy = opened()
     layers = layers_of(checkpoint, anatomy)
     assert (layers[-1].index, layers[-1].heads[-1].index, len(layers[0:1])) == (1, 2, 1)
     assert repr(layers) == "2 layers of BertModel, counted from 0"
     assert "W_Q, W_K, W_V (12, 4)" in repr(layers[0].heads[0])
+
+
+def test_layers_and_heads_are_members_of_sets() -> None:
+    _, checkpoint, anatomy = opened()
+    layers = layers_of(checkpoint, anatomy)
+    assert len({layers[0], layers[-2], layers[1]}) == 2
+    assert len({layers[0].heads[1], layers[0].heads[-2], layers[0].heads[0], layers[1].heads[1]}) == 3
 
 
 def test_bert_base_in_numbers(tmp_path: Path) -> None:
@@ -140,6 +154,9 @@ def test_a_field_that_is_not_there() -> None:
         with pytest.raises(InputError, match=r"no field 'hiden_size'[\s\S]*did you mean 'hidden_size'\?"):
             look("hiden_size")
     assert "hiden_size" not in table
+    for strange in (5, None, [1], np.int64(3)):  # as in any mapping
+        assert strange not in table
+        assert table.get(strange) is None
     assert table.get("hiden_size") is None
 
 
@@ -166,6 +183,25 @@ def test_roberta_positions_start_after_the_padding_id() -> None:
         "the position table has 16 rows, but text never uses the first 2"
     )
     assert table.field("pad_token_id").implies == "positions count from 1 + 1 = 2, so text never uses rows 0 to 1"
+
+
+@pytest.mark.parametrize(
+    ("class_name", "change", "field", "says"),
+    [
+        ("MPNetModel", {"pad_token_id": 0}, "pad_token_id", "positions count from 1 + 1 = 2, so text never uses rows"),
+        ("ModernBertModel", {"position_embedding_type": "absolute"}, "position_embedding_type", "no table is added: q"),
+        ("ModernBertModel", {"position_embedding_type": "sans_pos"}, "position_embedding_type", "no table is added: q"),
+        ("EsmModel", {}, "position_embedding_type", "no table is added: queries and keys are rotated"),
+        ("BertModel", {"position_embedding_type": "absolute"}, "position_embedding_type", "one learned vector"),
+        ("BertModel", {"position_embedding_type": "relative_key"}, "position_embedding_type", "scores depend on dist"),
+        ("ModernBertModel", {}, "parameters_per_layer", "= 1,308, in layer 0; 1,320 in the last"),
+    ],
+)
+def test_a_field_is_explained_as_the_family_reads_it(
+    class_name: str, change: dict[str, Any], field: str, says: str
+) -> None:
+    config, header = class_header(class_name)
+    assert says in explain_config(anatomy_of({**config, **change}, header)).field(field).implies
 
 
 def test_labels_are_named() -> None:
@@ -223,9 +259,14 @@ def test_a_note_says_that_weights_are_quantised() -> None:
 @pytest.mark.parametrize(
     ("class_name", "message", "advice"),
     [
-        ("BertForSequenceClasification", "has no class", "did you mean BertForSequenceClassification?"),
-        ("GPT2Model", "has no class 'GPT2Model'", "The classes of bert: BertModel, BertForPreTraining"),
+        (
+            "BertForSequenceClasification",
+            "has no class .*; did you mean 'BertForSequenceClassification'",
+            "classes of bert",
+        ),
+        ("GPT2Model", "has no class 'GPT2Model'", "one of the classes of bert: BertModel, BertForPreTraining"),
         ("", "has no class ''", "BertForQuestionAnswering"),
+        ("B" * 9000, "has no class 'BBBB", "BertForQuestionAnswering"),
         ("ElectraForPreTraining", "is a class of electra, the checkpoint is bert", "one of its classes: BertModel"),
     ],
 )
@@ -233,3 +274,4 @@ def test_no_such_class(class_name: str, message: str, advice: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         fit(anatomy_of(TINY_BERT, tiny_bert()), class_name)
     assert advice in str(caught.value)
+    assert len(str(caught.value)) < 500

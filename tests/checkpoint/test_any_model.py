@@ -100,7 +100,7 @@ def test_a_tokenizer_that_cant_be_taken_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(hs.errors.InputError, match="tokens, and the model embeddings for"):
         hs.open(weights, tokenizer=words).tokenizer
     hs.open().trace("a").save(tmp_path / "x.safetensors")
-    with pytest.raises(hs.errors.InputError, match="a trace has no tokenizer"):
+    with pytest.raises(hs.errors.InputError, match="a trace takes no tokenizer"):
         hs.open(tmp_path / "x.safetensors", tokenizer=words)
 
 
@@ -135,6 +135,15 @@ def test_models_in_memory_are_read_as_they_are_now(tmp_path: Path) -> None:
     del model
     gc.collect()
     assert not folder.exists()
+
+
+def test_a_tokenizer_goes_before_that_of_a_sentence_transformer(tmp_path: Path) -> None:
+    held = bi_encoder("mean", folder=small_bert(tmp_path))
+    words = AutoTokenizer.from_pretrained(tmp_path, do_lower_case=False)
+    text = "The cat sat"
+    tokens = hs.open(held, tokenizer=words).trace(text).tokens
+    assert tokens == tuple(words.convert_ids_to_tokens(words(text)["input_ids"]))
+    assert tokens != hs.open(held).trace(text).tokens
 
 
 @pytest.fixture

@@ -459,6 +459,25 @@ def test_as_close_to_fp64_as_transformers(tmp_path: Path, stem: str, config: dic
     assert {kind: one for kind, one in distances(ours, exact).items() if not one <= limits[kind]} == {}
 
 
+@pytest.mark.parametrize(
+    ("stem", "change"),
+    [
+        ("ModernBert", {"position_embedding_type": "sans_pos"}),  # mmBERT and Ettin
+        ("ModernBert", {"position_embedding_type": "rope"}),
+        ("ModernBert", {"sliding_window": 2}),
+        ("Gte", {"position_embedding_type": "rope"}),
+    ],
+)
+def test_fields_that_no_class_writes_are_read_as_it_reads_them(
+    stem: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    """They stand in published configs, and in those that somebody edits."""
+    checkpoint = made(tmp_path, stem)
+    change_json(tmp_path / "config.json", **change)
+    module = type(checkpoint.module).from_pretrained(tmp_path, attn_implementation="eager").eval()
+    assert_same(hs.open(tmp_path).trace(ids=ids(40), hidden_states=True), run(module, [[*ids(40)]]))
+
+
 NAMES = [
     *("row sums", "queries", "keys", "values", "weights", "context", "sum over heads", "weights (eager)"),
     "hidden states",

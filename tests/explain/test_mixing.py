@@ -213,10 +213,13 @@ def test_rollout_says_what_it_needs(either: SimpleNamespace) -> None:
     module = random_model("Bert")
     for kept, message in (
         ({"layers": [1, 2]}, "it has the attention of layers 1, 2, not of every layer from 0 on"),
+        ({"layers": [0, 1]}, "it has the attention of layers 0, 1, not of every layer from 0 on"),
         ({"heads": [0]}, "only some heads were kept"),
     ):
         with pytest.raises(TraceError, match=message):
             captured_trace(module, ids(7), **kept).rollout(to=1)
+    chosen = captured_trace(module, ids(7), layers=range(module.config.num_hidden_layers))
+    np.testing.assert_array_equal(chosen.rollout(to=1), captured_trace(module, ids(7)).rollout(to=1))
 
 
 def test_a_causal_model_keeps_what_comes_later_out() -> None:

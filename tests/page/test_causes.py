@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from fonts import brought
-from looking import Watch, box_of, canvas, go, retype, table, until
+from looking import Watch, box_of, canvas, go, retype, table, unreadable, until
 from serving import Served, start
 
 import headscope as hs
@@ -323,6 +323,19 @@ def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model
     assert page.locator("[data-test=run], [data-test=silence-group], .stale").count() == 0
     page = watch().open(model.trace(TEXT).to_html(tmp_path / "none.html", runs=False).as_uri() + "#pane=causes")
     assert "There is no model here" in page.locator("#head").inner_text()
+
+
+def test_a_group_s_number_stands_on_one_line(watch: Watch, tired: tuple[hs.Trace, Path]) -> None:
+    """A small one on a phone, beside the group's name."""
+    page = watch(viewport={"width": 320, "height": 720}).open(f"{tired[1].as_uri()}#pane=causes&run=0-groups&g=2")
+    lines = """(cell) => {
+      cell.textContent = "0.00010";
+      const range = document.createRange();
+      range.selectNodeContents(cell);
+      return range.getClientRects().length;
+    }"""
+    assert page.locator(".groups tr.pin td").nth(1).evaluate(lines) == 1
+    assert unreadable(page) == []
 
 
 NAMES = """[...document.querySelectorAll(".effects b")].map((one) => {

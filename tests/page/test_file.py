@@ -136,7 +136,7 @@ def test_hover_previews_and_click_pins(watch: Watch, bert: hs.Model, cat: hs.Tra
     assert len(shapes) == arrows
     assert set(shapes) == {f"({len(cat)}, {n})" for n in (48, 24, len(cat))}
     page.select_option("[data-test=language]", "ja")
-    assert "各トークンを、その位置" in page.locator(".anatomy").inner_text()
+    assert "各トークンの出発点" in page.locator(".anatomy").inner_text()
 
 
 def test_keyboard_alone_and_nothing_is_asked_for(watch: Watch, cat_file: Path) -> None:
@@ -212,6 +212,27 @@ def test_keyboard_alone_and_nothing_is_asked_for(watch: Watch, cat_file: Path) -
     page.evaluate("location.hash = 'l=0&h=1&mode=matrix&mass=x&theme=%3Cb%3E'")
     until(page, "document.querySelector('[data-test=head]').textContent === 'Head 0.1'")
     assert [url for url in watched.asked if not url.startswith(("file:", "blob:"))] == []
+
+
+def test_a_key_is_for_what_is_in_front(watch: Watch, cat_file: Path) -> None:
+    """Enter presses what it stands on, a menu or a link, and opens steps only where they are seen; nothing changes
+    behind a dialog.
+    """
+    page = watch().open(f"{cat_file.as_uri()}#q=4&k=3")
+    page.evaluate("document.querySelector('.skip').onclick = () => { window.skipped = true; }")
+    for selector, pressed in ((".save summary", "document.querySelector('.save').open"), (".skip", "window.skipped")):
+        page.locator(selector).focus()
+        page.keyboard.press("Enter")
+        until(page, pressed)
+    page.evaluate("document.activeElement.blur()")
+    for key in ("4", "Enter", "1", "?", "ArrowDown", "l", "S"):
+        page.keyboard.press(key)
+    at(page, "q=4", "k=3")
+    assert page.locator("dialog[open]").count() == 1
+    for key in ("?", "S", "?", "Escape", "Enter"):
+        page.keyboard.press(key)
+    at(page, "q=4", "k=3", "chain=1")
+    assert page.locator("dialog[open]").count() == 0
 
 
 def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
@@ -310,6 +331,30 @@ def test_change_and_distance_come_from_real_rows(watch: Watch, bert: hs.Model, t
     at(page, "d=1", "h=1")
     page.evaluate("history.back()")
     until(page, "document.querySelectorAll('.tab')[0].classList.contains('on')")
+    # without the other text the menu says what was asked, and the grid has no numbers
+    page.select_option("[data-test=statistic]", "change")
+    page.locator(".tab .plain").nth(1).click()
+    until(page, "document.querySelectorAll('.tab').length === 0")
+    asked = page.locator("[data-test=statistic]")
+    assert asked.input_value() == "change"
+    assert set(page.locator("[data-test=grid-table] tbody td").all_inner_texts()) == {"–"}
+    page.locator(".heads").hover(position={"x": 60, "y": 60})
+    until(page, "document.querySelector('.reading span')?.textContent === 'change from A to B'")
+
+
+def test_a_text_closed_while_it_is_measured_is_not_asked_for(watch: Watch, cat_file: Path, tmp_path: Path) -> None:
+    file = made(600, Mask(), heads=12, layers=12).save(tmp_path / "saved.safetensors")
+    page = watch().open(f"{cat_file.as_uri()}#pane=compare")
+    page.set_input_files(".file input", file)
+    until(page, "document.querySelectorAll('.tab').length === 2")
+    page.keyboard.press("]")
+    page.wait_for_selector("[data-test=awaited]")
+    page.locator(".tab .plain").nth(1).click()
+    until(page, "document.querySelectorAll('.tab').length === 0")
+    page.keyboard.press("1")
+    page.keyboard.press("ArrowDown")  # what the worker answers next
+    page.wait_for_selector("[data-test=value]", state="detached")
+    until(page, "document.querySelector('[data-test=head]').textContent === 'Head 1.0'")
 
 
 def test_a_part_of_a_model_keeps_its_numbers(watch: Watch, cat: hs.Trace, tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 from looking import DRAWN, SIZES, TYPE, TYPE_SIZES, Watch, eventually, go, inaccessible, number, unreadable, until
+from looking import made as made_up
 from safetensors.numpy import load as read
 from serving import serving
 
 import headscope as hs
+from headscope.attention.scores import Mask
 from headscope.page.html import to_html
 from headscope.page.trace import page_bytes
 from headscope.results.explained import Followed
@@ -118,6 +120,17 @@ def test_a_page_without_them_opens_on_the_sentence(watch: Watch, bert: hs.Model,
     assert "pane=follow" in page.locator(".said").inner_text()
     assert page.locator("[data-test=head]").is_visible()
     assert page.locator("[data-test=pane-follow]").count() == 0
+    page.keyboard.press("2")
+    assert page.locator("[data-test=head]").is_visible()
+    # nor has a text beside one that has them
+    traces = [bert.trace("The tired cat"), made_up(6, Mask(causal=True))]
+    page = watch().open(f"{to_html(traces, tmp_path / 'two.html', runs=False).as_uri()}#pane=follow")
+    page.wait_for_selector(".ways")
+    page.keyboard.press("]")
+    until(page, "document.querySelector('[data-test=head]')?.checkVisibility()")
+    go(page, "d=1&pane=follow")
+    assert "pane=follow" in page.locator(".said").inner_text()
+    until(page, "location.hash === '#d=1'")
 
 
 def test_the_headline_has_what_was_found(watch: Watch, tired: tuple[hs.Trace, Path]) -> None:

@@ -6,7 +6,7 @@ import importlib.util
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -179,3 +179,37 @@ def test_a_shorter_text_of_another_model_takes_nothing_over(watch: Watch, bert: 
     until(page, "document.querySelectorAll('.ways [data-label]').length === 4")
     until(page, "document.querySelector('.follow').ariaBusy === 'false' && document.querySelector('.ways .looking')")
     assert "NaN" not in page.locator(".follow").inner_html()
+
+
+@pytest.mark.parametrize(
+    ("stem", "config", "norms", "told"),
+    [
+        ("Bert", {}, ["+ add · LayerNorm"] * 2, ""),
+        ("Albert", {}, ["+ add · LayerNorm"] * 2, ""),
+        ("DebertaV2", {}, ["+ add · LayerNorm"] * 2, "D: distance of tokens"),
+        ("ModernBert", {}, ["LayerNorm · feed-forward"], "q, k rotated by position"),
+        ("Esm", {"position_embedding_type": "absolute"}, ["LayerNorm", "LayerNorm · feed-forward"], ""),
+        ("EuroBert", {}, ["RMSNorm", "RMSNorm · feed-forward"], "q, k rotated by position"),
+    ],
+)
+def test_a_layer_is_drawn_as_its_family_computes_it(
+    watch: Watch, tmp_path: Path, stem: str, config: dict[str, Any], norms: list[str], told: str
+) -> None:
+    """Norms before or after the sums; the scale of its scores; one key head for several heads; its own parameters."""
+    model = hs.open(random_models.made(tmp_path, stem, **config).folder)
+    trace = model.trace(ids=random_models.ids(8))
+    page = watch().open(f"{trace.to_html(tmp_path / 'page.html', runs=False).as_uri()}#pane=anatomy")
+    said = page.locator(".drawing text").all_text_contents()
+    assert [text for text in said if "Norm" in text] == norms
+    distances = " + D" if told.startswith("D") else ""
+    assert [text for text in said if "√" in text] == [f"q kᵀ / √{1 / trace.layers[0].scale ** 2:.0f}{distances}"]
+    assert [text for text in said if text.startswith(("D", "q, k"))] == [told] * bool(told)
+    head = model.layers[0].heads[0]
+    for name in ("W_Q", "W_K", "W_V"):
+        width = head.W_Q.shape[1] * len(trace.layers[0].q if name == "W_Q" else trace.layers[0].k)
+        assert said[said.index(name) + 1] == f"({head.W_Q.shape[0]}, {width})"
+    shown = page.locator(".anatomy table").last.locator("tr")
+    own = {row.stored: row.count for row in model.parameters if row.layer == 0}
+    assert [int(text.split("\t")[-1].replace(",", "")) for text in shown.all_inner_texts()] == list(own.values())
+    alike = "all layers have the same shapes" in page.locator(".anatomy h2").inner_text()
+    assert alike == (stem != "ModernBert")  # its first layer has no norm before its heads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,23 @@ def test_keys_that_come_later_are_muted_not_listed_and_get_no_line(watch: Watch,
     assert "of=ab" in page.locator(".said").inner_text()
     until(page, "location.hash === '#h=1'")
     assert page.locator(".said-word").count() == 8
+
+
+def test_a_mean_hides_what_all_of_its_layers_hide(watch: Watch, tmp_path: Path) -> None:
+    """Of a layer that looks at neighbours alone and of one that sees all."""
+    near, far = (made(8, mask) for mask in (Mask(window=(1, 1)), Mask()))
+    trace = near.replaced(layers=[near.layers[0], replace(far.layers[0], number=1)])
+    weights = np.asarray(far[0, 0].weights)[2]
+    key = 4 + int(weights[4:].argmax())
+    mean = weights[key] / 2
+    assert mean > 0.01 > np.asarray(near[0, 0].weights)[2, key] == 0
+    page = watch().open(f"{trace.to_html(tmp_path / 'two.html').as_uri()}#heads=0.2&blend=mean&q=2&k={key}")
+    until(page, f"Math.abs(Number(document.querySelector('[data-test=value]')?.textContent) - {mean}) < {CLOSE}")
+    assert page.locator(".said-word.ahead").count() == 0
+    assert page.locator(".said-word small").nth(key).inner_text() == f"{mean:.2f}"[1:]
+    go(page, f"q=2&k={key}")
+    until(page, "document.querySelector('[data-test=value]')?.textContent.includes('may not look')")
+    assert page.locator(".said-word.ahead").count() == 5
 
 
 def test_a_line_that_ends_out_of_sight_is_named_at_the_edge(watch: Watch, tmp_path: Path) -> None:

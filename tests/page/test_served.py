@@ -16,7 +16,21 @@ from typing import Any
 import numpy as np
 import pytest
 import uvicorn
-from looking import SETTLED, Watch, box_of, eventually, head_of, lists, number, patiently, ranked, retype, table, until
+from looking import (
+    SETTLED,
+    Watch,
+    box_of,
+    eventually,
+    go,
+    head_of,
+    lists,
+    number,
+    patiently,
+    ranked,
+    retype,
+    table,
+    until,
+)
 from safetensors.numpy import load as read
 from serving import Served, ask, serving, start
 
@@ -460,12 +474,19 @@ def test_a_lost_server_is_said_where_the_picture_would_be_until_it_is_back(
     page.locator(".lost button").click()
     page.wait_for_selector(".lost", state="detached")
     eventually(page, lambda: "whole" in {want for want, _ in desk.answers[before:]}, "every row is requested")
+    go(page, "l=1&h=0&q=900&k=31")
+    page.wait_for_selector(".cell h2")
+    cell = page.locator(".cell h2").inner_text()
+    assert "head 1.0" in cell
     sent.stop()
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".lost")
     assert head_of(page) == "Head 1.1"
     assert "headscope view" in page.locator(".lost").inner_text()
     assert page.locator(".views .lost").count() == 1
+    # nor are numbers of one cell said of another, or of another head
+    assert page.locator(".cell h2").inner_text() == cell
+    until(page, "!document.querySelector('.inspector .ranked li[data-weight]')")
     page.keyboard.press("ArrowLeft")
     until(page, "!document.querySelector('.lost.nothing')")
     assert page.locator(".sampled").count() == 0

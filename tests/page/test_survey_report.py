@@ -621,6 +621,8 @@ def test_the_legend_and_the_box_filter_the_table(known_survey: Path, watch: Watc
     assert page.locator("h1").inner_text() == f"{len(found)} of 24 heads: “previous”"
     assert page.locator("[data-test=cells] a:not(.faded)").count() == len(found)
     assert set(page.locator("mark").all_inner_texts()) == {"previous"}
+    go(page, f"find={'%20' * 79}%F0%9F%90%88")
+    assert page.locator("[data-test=find]").input_value() == 79 * " "  # not half of a letter
     page.locator("[data-test=find]").fill("")
     heads = page.locator("[data-test=heads] tbody tr")
     assert heads.count() == 24

@@ -242,6 +242,45 @@ def test_silenced_heads_change_the_guess(watch: Watch, file: Path) -> None:
     assert GENDER[:20] in shown or "silenced" in page.locator(".causes").inner_text()
 
 
+def test_what_is_shared_opens_without_the_model(watch: Watch, file: Path, tmp_path: Path) -> None:
+    page = watch().open(file.as_uri())
+    until(page, f"{HEADLINE} === 'The model guesses her'")
+    go(page, "l=3&h=3&q=4&k=2&by=guess")
+    page.locator("[data-test=share]").click()
+    with page.expect_download() as download:
+        page.locator("[data-test=share-save]").click()
+    download.value.save_as(tmp_path / "shared.html")
+    page = watch().open((tmp_path / "shared.html").as_uri())
+    assert head_of(page) == "Head 3.3"
+    lists(page, np.asarray(hs.open().trace(GENDER)[3, 3].weights)[4], 1e-3)
+    assert page.locator("[data-test=statistic]").input_value() == "entropy"
+    assert page.locator(".live, .trouble:not(.none), .said:not(:empty)").count() == 0
+
+
+def test_a_token_to_replace_is_one_of_the_text(watch: Watch, file: Path) -> None:
+    """Of a shorter text the menu has no place of the longer one. What the model refuses, no server does."""
+    page = watch().open(file.as_uri())
+    go(page, "pane=causes&way=these&q=7&k=2")
+    place = page.locator("[data-test=replace-place]")
+    assert place.input_value() == "7"
+    write(page, "The cat.")
+    until(page, f"{RIBBON} === 'Thecat.'")
+    assert place.input_value() in {"0", "1", "2", "3", "4"}
+    for word in ("dog", "zzzz"):
+        page.fill("[data-test=replace-by]", word)
+        page.locator("[data-test=replace]").click()
+        page.locator("[data-test=run]").click()
+        page.wait_for_selector("[data-test=run]")
+    until(page, f"{ALERT}.includes(\"'zzzz' is not in the vocabulary\")")
+    assert "server" not in page.evaluate(ALERT)
+
+
+def test_an_address_has_whole_letters(watch: Watch, file: Path) -> None:
+    page = watch().open(f"{file.as_uri()}#text={'%20' * 1998}a%F0%9F%90%88")
+    until(page, f"({BOXES})[0].length === 1999")
+    page.locator("[data-test=help]").click()  # the page works
+
+
 def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
     """One that can't be shown is said until it can."""
     page = watch().open(file.as_uri())
@@ -260,12 +299,11 @@ def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
     until(page, "!document.querySelector('[data-test=live-text-1]')")
     page.locator("[data-test=live-compare]").click()
     write(page, "the " * 300)
-    alert = "document.querySelector('.top [role=alert]').textContent"
-    until(page, f"{alert}.includes('takes 256 at most')")
+    until(page, f"{ALERT}.includes('takes 256 at most')")
     write(page, "The cat ran.", 1)
-    until(page, f"({TABS})[1] === 'The cat ran.' && {alert}.includes('takes 256 at most')")
+    until(page, f"({TABS})[1] === 'The cat ran.' && {ALERT}.includes('takes 256 at most')")
     write(page, "The dog ran.")
-    until(page, f"({TABS})[0] === 'The dog ran.' && {alert} === ''")
+    until(page, f"({TABS})[0] === 'The dog ran.' && {ALERT} === ''")
 
 
 SLOW = """const { postMessage } = Worker.prototype;
@@ -280,6 +318,7 @@ Worker.prototype.postMessage = function (message, ...rest) {
 RIBBON = "[...document.querySelectorAll('.ribbon .said-word:not(.special) bdi')].map((one) => one.textContent).join('')"
 TABS = "[...document.querySelectorAll('[data-test=tab]')].map((one) => one.title.split('\\n')[1])"
 BOXES = "[...document.querySelectorAll('[data-test^=live-text]')].map((one) => one.value)"
+ALERT = "document.querySelector('.top [role=alert]').textContent"
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from headscope.screens.report_sheets import fit_sheet, head_sheet, verify_sheet
 from headscope.screens.terminal import Paper, plain_text, put
 from headscope.verify import Check, Report
 from making import bert_checkpoint
+from random_models import random_model
 from small_bert import small_bert
 
 SCREENS = Path(__file__).parent / "kept"
@@ -92,6 +94,32 @@ def test_screens(name, models, request):
         assert max(map(width, text.splitlines())) <= columns
         assert not any(ord(letter) < 32 and letter != "\n" for letter in text)
     compare(f"{name}.80.txt", text, request.config.getoption("--refresh-screens"))
+
+
+@pytest.mark.parametrize(
+    ("stem", "change", "scores"),
+    [
+        ("Bert", {}, "Q K^T / sqrt(8)"),
+        ("MPNet", {}, "Q K^T / sqrt(8) + D"),
+        ("DebertaV2", {}, "Q K^T / sqrt(24) + D"),
+        ("DebertaV2", {"relative_attention": False}, "Q K^T / sqrt(24)"),
+        ("DebertaV2", {"pos_att_type": []}, "Q K^T / sqrt(8)"),
+    ],
+)
+def test_a_head_s_formula_is_its_family_s(stem: str, change: dict[str, Any], scores: str, tmp_path: Path) -> None:
+    """He et al. 2021, eq. 4, and Song et al. 2020: scores of heads 32 / 4 wide, and what distances add to them."""
+    random_model(stem, **change).save_pretrained(tmp_path)
+    text = plain_text(head_sheet(hs.open(tmp_path), 1, 1).drawings, Paper(120))
+    assert f"softmax({scores}) V W_O, (S, 32)." in " ".join(text.split())
+
+
+def test_what_a_family_lacks_is_not_summed_up(tmp_path: Path) -> None:
+    random_model("EuroBert", "ForMaskedLM").save_pretrained(tmp_path)
+    model = hs.open(tmp_path)
+    text = plain_text(summary_sheet(model).drawings, Paper(120))
+    assert "60 tokens\n" in text
+    assert "on top: 1 tensor, 1,920 parameters" in text
+    assert "Q = X W_Q, with X" in plain_text(head_sheet(model, 1, 1).drawings, Paper(120))
 
 
 @pytest.mark.parametrize("name", ["attend_head", "tree", "summary"])

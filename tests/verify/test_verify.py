@@ -253,19 +253,31 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trace]:
     return read
 
 
-@pytest.mark.parametrize("options", [{"layers": [1]}, {"heads": [0, 3]}])
-def test_a_part_of_a_trace_is_verified_as_far_as_it_goes(kept: Any, options: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "lacks"),
+    [
+        ({"layers": [1]}, "the attention of layers 1, not of every layer"),
+        ({"layers": [0, 1]}, "the attention of layers 0, 1, not of every layer"),
+        ({"heads": [0, 3]}, "only some heads"),
+    ],
+)
+def test_a_part_of_a_trace_is_verified_as_far_as_it_goes(
+    kept: Any, options: dict[str, Any], lacks: str, tmp_path: Path
+) -> None:
     trace = kept(**options)
     report = trace.verify()
     assert report.agrees
     assert [check.name for check in report.checks] == ["row sums"]
-    assert {name: "only some of the layers" in why for name, why in report.skipped} == {
+    assert {name: lacks in why for name, why in report.skipped} == {
         "the paper's way": True,
         "transformers": True,
     }
     assert trace.to_html(tmp_path / "part.html").stat().st_size
-    with pytest.raises(TraceError, match=r"heads, and groups are of all"):
+    with pytest.raises(TraceError, match=lacks):
         trace.to_html(tmp_path / "runs.html", runs=True)
+    for part in (trace, hs.load(trace.save(tmp_path / "part.safetensors"))):
+        with pytest.raises(TraceError, match=lacks):
+            part.rollout(to=0)
 
 
 def test_near_uniform_heads_have_their_own_numbers(kept: Any) -> None:

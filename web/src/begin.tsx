@@ -27,7 +27,7 @@ import { followRow, followSelection } from "./drawing/pictures";
 import { followSeveral } from "./heads/several";
 import { followInk } from "./text/ink";
 import { followOverlay } from "./drawing/overlay";
-import { doc, docs, failure, followRest, followText, openTrace, reason, type Doc } from "./state/store";
+import { chunks, doc, docs, failure, followRest, followText, openTrace, reason, type Doc } from "./state/store";
 import { openFile } from "./panels/compare";
 import { say } from "./words";
 import { followLanguage } from "./words/speech";
@@ -55,17 +55,6 @@ function followSaid(): void {
   });
 }
 
-/** A trace's chunks, in order; each is removed from the page as it is read. */
-function* parts(n: number): Generator<string> {
-  for (let part = 0; ; part++) {
-    const element = document.getElementById(part ? `hs-trace-${n}-${part}` : `hs-trace-${n}`);
-    if (!element) return;
-    const base64 = element.textContent ?? "";
-    element.remove();
-    yield base64;
-  }
-}
-
 async function open(): Promise<void> {
   catalog.value = about.statistics ?? [];
   start.value = { home: "file", traces: 0, ...about };
@@ -87,7 +76,7 @@ async function open(): Promise<void> {
     if (remote && start.value.outcomes?.[n]) outcomes.value = { ...outcomes.value, [remote]: start.value.outcomes[n] };
     const { names, of } = start.value;
     const changed = of?.[n] ?? null;
-    const opened = await openTrace({ parts: parts(n), all }, names?.[n] ?? null, remote, changed && { ...changed, origin: docs.value[changed.origin]?.id ?? -1 });
+    const opened = await openTrace({ parts: chunks((part) => `hs-trace-${n}${part ? `-${part}` : ""}`), all }, names?.[n] ?? null, remote, changed && { ...changed, origin: docs.value[changed.origin]?.id ?? -1 });
     noStep();
     if (fresh && n === 0) openOnFinding(opened);
     if (!fresh && n === start.value.traces - 1) correct();
@@ -122,7 +111,8 @@ const fresh = bare && !about.state;
 
 /** Open what the page holds, and follow what the reader does. */
 export function begin(withModel: Typing | null): void {
-  typing = withModel;
+  // what such a page saves is without its model
+  if (about.model) typing = withModel;
   followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given, FLOWING);
   followRemarks();
   addEventListener("hashchange", () => { if (doc.value) correct(); });

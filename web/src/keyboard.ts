@@ -1,8 +1,8 @@
 // Keyboard control of the whole page.
 import * as state from "./state/state";
-import { choose, clearSets, sides, type Side } from "./heads/asking";
+import { choose, clearSets, labelsOf, sides, type Side } from "./heads/asking";
 import { adding, pick, toggleAdding } from "./heads/several";
-import { at, column, doc, lookAt, row, shown } from "./state/store";
+import { at, column, doc, headOf, lookAt, panes, row } from "./state/store";
 import { goToNext } from "./heads/ranking";
 import { openHead, walk } from "./panels/follow";
 import { find } from "./panels/headpane";
@@ -16,8 +16,7 @@ import { cutEdge, toggleHead, toggleToken } from "./panels/causes";
 let add: (() => void) | null = null;
 
 function move(side: Side, by: number): void {
-  const labels = side === "row" ? shown.value?.rows : shown.value?.columns;
-  if (!labels) return;
+  const labels = labelsOf(side);
   const { hover, pinned, held } = sides(side);
   const place = adding.value ? hover.value ?? pinned.value : pinned.value;
   const next = place === null ? (by > 0 ? 0 : labels.length - 1) : Math.max(0, Math.min(labels.length - 1, place + by));
@@ -31,8 +30,9 @@ function step(down: number, right: number): void {
   const info = doc.value?.info;
   if (!info) return;
   const from = (adding.value ? state.hoverHead.value : null) ?? at.value.n;
-  const inside = (place: number, by: number, all: number): number => Math.max(0, Math.min(all - 1, place + by));
-  const next = inside(Math.floor(from / info.heads), down, info.layers.length) * info.heads + inside(from % info.heads, right, info.heads);
+  const inside = (place: number, all: number): number => Math.max(0, Math.min(all - 1, place));
+  const { layer, head } = headOf(info, from);
+  const next = inside(layer + down, info.layers.length) * info.heads + inside(head + right, info.heads);
   add = () => pick({}, next);
   if (adding.value) state.hoverHead.value = next;
   else add();
@@ -64,7 +64,7 @@ const KEYS: Record<string, () => void> = {
   k: () => move("row", -1),
   J: () => move("column", 1),
   K: () => move("column", -1),
-  Enter: () => { if (follows()) openHead(); else if (adding.value) add?.(); else if (row.value !== null && column.value !== null) nextStep(); },
+  Enter: () => { if (follows()) openHead(); else if (adding.value) add?.(); else if (state.pane.value === "head" && row.value !== null && column.value !== null) nextStep(); },
   a: () => { add = null; toggleAdding(); },
   "/": find,
   Escape: letGo,
@@ -80,7 +80,7 @@ const KEYS: Record<string, () => void> = {
   E: () => goToNext(-1),
   f: () => document.querySelector<HTMLElement>(".finding")?.focus(),
   o: () => state.flip(toolsOpen),
-  ...Object.fromEntries(state.PANES.map((name, n) => [n + 1, () => { state.pane.value = name; }])),
+  ...Object.fromEntries(state.PANES.map((name, n) => [n + 1, () => { if (panes.value.includes(name)) state.pane.value = name; }])),
   x: toggleHead,
   X: cutEdge,
   M: toggleToken,
@@ -97,9 +97,10 @@ export function listen(): void {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     const element = event.target as HTMLElement;
     if (element.matches("input:not([type=checkbox]), select, textarea") && event.key !== "Escape") return;
-    if (element.tagName === "BUTTON" && (event.key === "Enter" || event.key === " ")) return;
+    if (element.matches("a, button, summary") && (event.key === "Enter" || event.key === " ")) return;
     const action = KEYS[event.key];
-    if (!action) return;
+    // behind a dialog nothing changes
+    if (!action || ((state.help.value || state.sharing.value) && action !== letGo)) return;
     event.preventDefault();
     action();
   });

@@ -55,7 +55,7 @@ export async function saveFile(): Promise<string> {
     home: "file", traces: open.length, bytes: open.map(({ info }) => info.bytes), names: open.map(({ name }) => name),
     of: open.map(({ of }) => of && { ...of, origin: open.findIndex(({ id }) => id === of.origin) }),
     remote: open.map(({ remote }) => remote), runs: runs.value.filter(({ base }) => open.some(({ remote }) => remote === base)),
-    statistics: start.value.statistics, atlas: start.value.atlas && { ...start.value.atlas, site: null }, state: toShare(FIELDS),
+    statistics: start.value.statistics, atlas: start.value.atlas && { ...start.value.atlas, site: null }, state: toShare(FIELDS).replace(/\bby=guess&?/, ""),
   };
   const words = document.getElementById("hs-words")!.outerHTML;
   const parts: string[] = [shell(), words, `\n<script type="application/json" id="hs-about">${inert(about)}</script>\n`];

@@ -161,9 +161,11 @@ test("a causal layer hides what comes later, a joined word only where all of it 
   expect([sees(rule, 2, 2), sees(rule, 2, 3)]).toEqual([true, false]);
   const axis = { tokens: ["a", "b", "c", "d"] } as Axis;
   const info = { layers: [rule, { ...rule, causal: false }], queries: axis, keys: axis } as unknown as TraceInfo;
-  const masked = maskOf(info, 0)!;
+  const masked = maskOf({ doc: { info }, layer: 0, mean: null })!;
   expect([masked(label([1]), label([2]), 0), masked(label([1, 2]), label([2, 3]), 0), masked(label([2]), label([2]), 0)]).toEqual([true, false, false]);
-  expect(maskOf(info, 1)).toBeNull();
+  expect(maskOf({ doc: { info }, layer: 1, mean: null })).toBeNull();
+  const ofMean = (...layers: number[]) => maskOf({ doc: { info }, layer: 0, mean: layers.map((layer) => [layer, 0]) });
+  expect([ofMean(0, 1), ofMean(0, 0)?.(label([1]), label([2]), 0)]).toEqual([null, true]);
 });
 
 test("tokens as a reader writes them", () => {

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from headscope.checkpoint import TensorEntry
 
 MEANINGS = {
-    "embeddings": "turns each token, its position and its segment into a vector of width d_model",
     "projection": "projects the embeddings to d_model if they have another width",
     "encoder": "the layers: in each, heads mix the tokens, then a feed-forward network processes each token separately",
     "pooler": "one dense layer with tanh on the first token, used by sentence-level heads",
@@ -32,7 +31,6 @@ MEANINGS = {
     "sop_classifier": "predicts the order of two sentences",
     "lm_predictions": "predicts masked words",
     "dense": "one dense layer, before the classifier",
-    "cls": "predicts masked words, and whether one sentence follows the other",
     "lm_head": "predicts masked words",
     "classifier": "chooses among labels",
     "pre_classifier": "one dense layer on the first token, before the classifier",
@@ -46,6 +44,18 @@ MEANINGS = {
     "sequence_summary": "one dense layer on the first token, before the classifier",
     UNPLACED: "tensors inside the base model that its class doesn't have",
 }
+"""Component -> its function, if it is the same in every checkpoint."""
+
+EMBEDDED = {
+    "embeddings.word.weight": "each token",
+    "embeddings.position.weight": "its position",
+    "embeddings.token_type.weight": "its segment",
+    "embeddings.task_type.weight": "its task",
+}
+"""Role of a table -> the thing whose vectors it holds."""
+
+PREDICTED = {"masked_lm.norm.weight": "masked words", "next_sentence.weight": "whether one sentence follows the other"}
+"""Role of a parameter of BERT's heads on top -> the head's output."""
 
 KINDS: Mapping[type, str] = {str: "a string", int: "an integer of at least 0", float: "a number of at least 0"}
 SETTINGS: Mapping[str, type] = {
@@ -116,7 +126,12 @@ class Anatomy:
     @cached_property
     def components(self) -> tuple[Component, ...]:
         """The base model's parts and their shares of its parameters."""
-        return self.parameters.by_component(MEANINGS if self.family else {})
+        if self.dimensions is None:
+            return self.parameters.by_component({})
+        *others, last = [text for role, text in EMBEDDED.items() if self.has(role)]
+        width = "d_model" if self.dimensions.d_embedding == self.dimensions.d_model else "d_embedding"
+        text = f"turns {' and '.join([', '.join(others), last] if others else [last])} into a vector of width {width}"
+        return self.parameters.by_component({**MEANINGS, "embeddings": text})
 
     @property
     def all_parameters(self) -> Parameters:
@@ -126,7 +141,9 @@ class Anatomy:
     @cached_property
     def extra_components(self) -> tuple[Component, ...]:
         """The parts on top of the base model, and their shares of the parameters on top."""
-        return self.extra.by_component(MEANINGS)
+        outputs = [text for role, text in PREDICTED.items() if self.has(role)]
+        own = {"cls": f"predicts {', and '.join(outputs)}" if outputs else "", "pooler": MEANINGS["pre_classifier"]}
+        return self.extra.by_component({**MEANINGS, **own})
 
     @cached_property
     def tops(self) -> tuple[Top, ...]:
@@ -226,6 +243,11 @@ class Anatomy:
     def find(self, role: str, layer: int | None = None) -> Parameter | None:
         """Return the parameter with this role as `parameter` does; None if the checkpoint lacks it."""
         return self._by_role.get((role, layer))
+
+    def rows_of(self, layer: int) -> list[Parameter]:
+        """The stored parameters that a layer uses; layers may share them."""
+        used = {row.stored for (_, at), row in self._by_role.items() if at == layer}
+        return [row for row in self.parameters if row.stored in used]
 
     def class_rows(self, rows: Iterable[Parameter]) -> Iterator[tuple[str, Parameter]]:
         """Yield parameters under the names of transformers' class, which may split those that the file stacks."""
@@ -336,6 +358,17 @@ class Anatomy:
         if not positions:
             return int(self.setting("positions"))
         return positions if offset is None else max(positions - offset - int(self.setting("padding_id")), 0)
+
+
+def products(anatomy: Anatomy) -> int:
+    """Return the number of products in a score, by which DeBERTa multiplies d_head in the scale; 1 elsewhere."""
+    return anatomy.disentangled.share if anatomy.disentangled else 1
+
+
+def adds_distances(anatomy: Anatomy) -> bool:
+    """Return True if the layers add something to the scores for the distance of two tokens (MPNet, DeBERTa)."""
+    settings, family = anatomy.disentangled, anatomy.family
+    return bool(family and family.terms) and (settings is None or bool(settings.relative and settings.kinds))
 
 
 PRECISIONS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8}

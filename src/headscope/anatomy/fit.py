@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.parameters import Parameter, Parameters, modern_name
-from headscope.anatomy.read_anatomy import base_specs, read_anatomy
+from headscope.anatomy.read_anatomy import base_specs
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import Dimensions, config_size, config_value, read_dimensions
 from headscope.checkpoint.json_text import shortened
 from headscope.checkpoint.models_in_memory import WRAPPED
 from headscope.errors import InputError
-
-if TYPE_CHECKING:
-    from headscope.checkpoint import Checkpoint
+from headscope.settings import meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class Fit:
         return not self.initialised and not self.mismatched
 
 
-def fit(model: Anatomy | Checkpoint, class_name: str) -> Fit:
+def fit(anatomy: Anatomy, class_name: str) -> Fit:
     """List the parameters that `class_name` would load from a checkpoint, initialise and ignore.
 
     Raises:
@@ -60,7 +57,6 @@ def fit(model: Anatomy | Checkpoint, class_name: str) -> Fit:
         UnsupportedError: headscope doesn't know the checkpoint's family.
         ConfigError: config.json lacks a size.
     """
-    anatomy = model if isinstance(model, Anatomy) else read_anatomy(model)
     known = family_of(anatomy.config)
     if known is None:
         raise anatomy.refusals[0].error(anatomy.where)
@@ -141,14 +137,10 @@ def find_class(class_name: str, known: tuple[Family, str], where: str) -> tuple[
                     advice=f"use one of its classes: {', '.join(candidates)}",
                 )
             return family, next((top for top in family.tops if stem + top.suffix == class_name), None)
-    from difflib import get_close_matches
-
-    close = get_close_matches(class_name, candidates, 1)
     raise InputError(
-        f"headscope has no class {class_name!r}",
+        f"headscope has no class {class_name!r:.80}{meant(class_name, candidates)}",
         where=where,
-        advice=(f"did you mean {close[0]}? " if close else "")
-        + f"The classes of {checkpoint_family.name}: {', '.join(candidates)}",
+        advice=f"use one of the classes of {checkpoint_family.name}: {', '.join(candidates)}",
     )
 
 

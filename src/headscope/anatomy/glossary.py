@@ -5,15 +5,16 @@ A rule gives the consequences of a field for a model, in a sentence, from its va
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal
 
-from headscope.anatomy.anatomy_record import Anatomy
+from headscope.anatomy.anatomy_record import Anatomy, products
 from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.read_anatomy import base_specs
 from headscope.anatomy.sizes import Dimensions
 from headscope.errors import InputError
 from headscope.late import Keyed
@@ -66,11 +67,6 @@ class Facts:
         return [row for row in self.anatomy.parameters if row.layer == layer]
 
     @cached_property
-    def gated(self) -> bool:
-        """True if the feed-forward network has a gate, and so three matrices instead of two."""
-        return self.anatomy.has("layer.ffn_gate.weight", 0)
-
-    @cached_property
     def per_layer_sum(self) -> str:
         """That number as a sum over the layer's matrices."""
         d, f = self.s.d_model, self.s.d_ffn
@@ -79,15 +75,12 @@ class Facts:
             return f"4 ({d} x {d} + {d}) + ({d} x {f} + {f}) + ({f} x {d} + {d}) + 4 x {d} = {berts:,}"
         shapes = Counter(" x ".join(map(str, row.shape)) for row in self.rows_of(0))
         parts = [f"{count} ({shape})" if count > 1 else shape for shape, count in shapes.items()]
-        return f"{' + '.join(parts)} = {self.per_layer:,}"
+        last = sum(row.count for row in self.rows_of(self.s.stored_layers - 1))
+        others = "" if last == self.per_layer else f", in layer 0; {last:,} in the last"
+        return f"{' + '.join(parts)} = {self.per_layer:,}{others}"
 
 
 Rule = Callable[[Any, Facts], str]
-
-
-def nothing(_value: Any, _facts: Facts) -> str:
-    """The rule for fields without consequences."""
-    return ""
 
 
 def fixed(text: str) -> Rule:
@@ -95,17 +88,18 @@ def fixed(text: str) -> Rule:
     return lambda _value, _facts: text
 
 
+NOTHING = fixed("")
 NO_EFFECT = fixed("affects no weight and no output")
 
 
 def heads(_value: Any, facts: Facts) -> str:
-    s = facts.s
-    if s.d_heads != s.d_model:
+    s, family = facts.s, facts.anatomy.family
+    if not s.d_heads == s.d_keys == s.d_model:
         return f"d_head = {s.d_head}; {s.all_heads} heads in all"
-    return (
-        f"d_head = {s.d_model} / {s.heads} = {s.d_head}; {s.layers * s.heads} heads in all; "
-        "the number of heads changes no parameter count"
-    )
+    text = f"d_head = {s.d_model} / {s.heads} = {s.d_head}; {s.all_heads} heads in all"
+    specs = base_specs(family, s, facts.anatomy.config) if family else []
+    counted = any({"heads", "all_heads", "d_head"} & {*spec.shape} for spec, _ in specs)
+    return text if counted else f"{text}; the number of heads changes no parameter count"
 
 
 def groups(_value: Any, facts: Facts) -> str:
@@ -142,7 +136,7 @@ def layers(_value: Any, facts: Facts) -> str:
 
 def ffn(_value: Any, facts: Facts) -> str:
     s = facts.s
-    number, word = (3, "three") if facts.gated else (2, "two")
+    number, word = (3, "three") if facts.anatomy.has("layer.ffn_gate.weight", 0) else (2, "two")
     return (
         f"{s.d_ffn / s.d_model:.3g} times d_model; {word} matrices per layer of {s.d_model * s.d_ffn:,} parameters "
         f"each, {number * s.d_model * s.d_ffn * s.stored_layers:,} in all layers"
@@ -169,6 +163,8 @@ def positions(_value: Any, facts: Facts) -> str:
 
 def types(_value: Any, facts: Facts) -> str:
     s = facts.s
+    if not s.types:
+        return "no table is added: the texts of a pair are not distinguished"
     size = f"a table ({s.types}, {s.d_embedding}): {s.types * s.d_embedding:,} parameters; "
     return size + ("it does not distinguish the texts of a pair" if s.types == 1 else f"segments 0 to {s.types - 1}")
 
@@ -186,18 +182,19 @@ def embedding(_value: Any, facts: Facts) -> str:
 
 
 ACTIVATIONS = {
-    "gelu": "x times the normal distribution function of x, exactly, by erf",
-    "gelu_new": "gelu's approximation by tanh",
-    "gelu_pytorch_tanh": "gelu's approximation by tanh",
-    "gelu_fast": "gelu's approximation by tanh, in another form",
-    "gelu_python": "gelu by erf",
-    "quick_gelu": "gelu's approximation x * sigmoid(1.702 x)",
-    "relu": "max(x, 0)",
-    "silu": "x * sigmoid(x)",
-    "swish": "x * sigmoid(x)",
-    "tanh": "tanh(x)",
-    "mish": "x * tanh(log(1 + exp(x)))",
+    "gelu": ("GELUActivation", "x times the normal distribution function of x, exactly, by erf"),
+    "gelu_new": ("NewGELUActivation", "gelu's approximation by tanh"),
+    "gelu_pytorch_tanh": ("GELUTanh", "gelu's approximation by tanh"),
+    "gelu_fast": ("FastGELUActivation", "gelu's approximation by tanh, in another form"),
+    "gelu_python": ("GELUActivation", "gelu by erf"),
+    "quick_gelu": ("QuickGELUActivation", "gelu's approximation x * sigmoid(1.702 x)"),
+    "relu": ("ReLU", "max(x, 0)"),
+    "silu": ("SiLUActivation", "x * sigmoid(x)"),
+    "swish": ("SiLU", "x * sigmoid(x)"),
+    "tanh": ("Tanh", "tanh(x)"),
+    "mish": ("MishActivation", "x * tanh(log(1 + exp(x)))"),
 }
+"""Activation's name in a config -> the class that transformers prints, and what it computes."""
 
 
 def norms(_value: Any, facts: Facts) -> str:
@@ -207,9 +204,9 @@ def norms(_value: Any, facts: Facts) -> str:
 
 
 def activation(value: Any, facts: Facts) -> str:
-    text = ACTIVATIONS.get(value) if isinstance(value, str) else None
+    known = ACTIVATIONS.get(value) if isinstance(value, str) else None
     width = f"applied to {facts.s.d_ffn} values per token and layer"
-    return f"{text}; {width}" if text else width
+    return f"{known[1]}; {width}" if known else width
 
 
 def labels(value: Any, _facts: Facts) -> str:
@@ -225,13 +222,10 @@ def label_ids(value: Any, _facts: Facts) -> str:
 
 def padding(value: Any, facts: Facts) -> str:
     offset = facts.anatomy.family.position_offset if facts.anatomy.family else None
-    if not facts.anatomy.has("embeddings.position.weight"):
-        offset = None
-    if offset is None or not isinstance(value, int):
+    if offset is None or not facts.anatomy.has("embeddings.position.weight") or not isinstance(value, int):
         return "no token looks at padding"
-    return (
-        f"positions count from {value} + {offset} = {value + offset}, so text never uses rows 0 to {value + offset - 1}"
-    )
+    first = facts.s.positions - facts.longest
+    return f"positions count from {first - offset} + {offset} = {first}, so text never uses rows 0 to {first - 1}"
 
 
 def dtype(value: Any, facts: Facts) -> str:
@@ -252,12 +246,13 @@ def tied(value: Any, _facts: Facts) -> str:
     return "a masked-LM head has no separate output table: the shared table counts once, as word embeddings"
 
 
-def positions_kind(value: Any, _facts: Facts) -> str:
-    if value in (None, "absolute"):
+def positions_kind(value: Any, facts: Facts) -> str:
+    known = facts.anatomy.family.position_types if facts.anatomy.family else ()
+    if known and value not in (None, *known):
+        return "scores depend on distances between tokens; headscope's encoder doesn't support this model"
+    if facts.anatomy.has("embeddings.position.weight"):
         return "one learned vector per position, added to the word's"
-    if value == "rotary":
-        return "queries and keys are rotated by their positions, so scores depend on distances"
-    return "scores depend on distances between tokens; headscope's encoder doesn't support this model"
+    return f"no table is added: {facts.positions_act}"
 
 
 def decoder(value: Any, _facts: Facts) -> str:
@@ -291,7 +286,7 @@ class Entry:
     """
 
     meaning: str
-    implies: Rule = nothing
+    implies: Rule = NOTHING
     anywhere: bool = False
 
 
@@ -413,6 +408,7 @@ ENTRIES: Mapping[str, Entry] = {
     "layer_types": Entry("For each layer, full_attention (its queries see all keys) or sliding_attention (a window)."),
     "global_attn_every_n_layers": Entry("Every n-th layer, from layer 0 on, sees all keys; the others are local."),
     "local_attention": Entry("The number of keys in the window of a local layer: half of them on each side."),
+    "sliding_window": Entry("Half of local_attention, which it replaces: the number of keys on each side."),
     "attention_bias": Entry("True if query, key, value and output of attention have biases."),
     "mlp_bias": Entry("True if the feed-forward network has biases."),
     "norm_bias": Entry("True if the norms have a shift."),
@@ -574,12 +570,11 @@ class ConfigTable(Keyed, Mapping[str, Any]):
         Raises:
             InputError: neither config.json nor the class's defaults have this field.
         """
-        if name not in self._by_name:
-            close = get_close_matches(name, self._by_name, 1)
+        if not isinstance(name, str) or name not in self._by_name:
             raise MissingFieldError(
-                f"the config has no field {name!r}",
+                f"the config has no field {name!r:.80}{meant(str(name), self._by_name)}",
                 where="config",
-                advice=f"did you mean {close[0]!r}?" if close else "`headscope config` lists them all",
+                advice="`headscope config` lists them all",
             )
         return self._by_name[name]
 
@@ -594,8 +589,6 @@ class ConfigTable(Keyed, Mapping[str, Any]):
 
 class MissingFieldError(InputError, KeyError):
     """The config has no such field. Also a KeyError, as mappings require."""
-
-    __str__ = InputError.__str__
 
 
 def explain_config(anatomy: Anatomy) -> ConfigTable:
@@ -622,9 +615,11 @@ def _field(name: str, value: Any, facts: Facts, source: Source) -> Field:
 
 def implied_fields(facts: Facts) -> tuple[Field, ...]:
     """Return the quantities that follow from config and header together."""
-    sizes = facts.anatomy.dimensions
+    sizes, factor = facts.anatomy.dimensions, products(facts.anatomy)
     if sizes is None:
         return ()
+    times = "" if factor == 1 else f"{factor} "
+    scale = 1 / math.sqrt(factor * sizes.d_head)
 
     def implied(name: str, value: Any, meaning: str, implies: str = "") -> Field:
         return Field(name, value, meaning, implies, "implied")
@@ -634,14 +629,14 @@ def implied_fields(facts: Facts) -> tuple[Field, ...]:
             "d_head",
             sizes.d_head,
             "The width of one head: the length of its queries, keys and values.",
-            f"{sizes.d_model} / {sizes.heads} = {sizes.d_head}; head h is columns {sizes.d_head}h to "
-            f"{sizes.d_head}(h + 1) of a layer's W_Q ({sizes.d_model}, {sizes.d_model})",
+            f"{sizes.d_heads} / {sizes.heads} = {sizes.d_head}; head h is columns {sizes.d_head}h to "
+            f"{sizes.d_head}(h + 1) of a layer's W_Q ({sizes.d_model}, {sizes.d_heads})",
         ),
         implied(
             "scale",
-            sizes.d_head**-0.5,
-            "The factor of the scores before softmax: 1 / sqrt(d_head).",
-            f"1 / sqrt({sizes.d_head}) = {sizes.d_head**-0.5:.6g}",
+            scale,
+            f"The factor of the scores before softmax: 1 / sqrt({times}d_head).",
+            f"1 / sqrt({factor * sizes.d_head}) = {scale:.6g}",
         ),
         implied(
             "longest_text",
@@ -651,7 +646,7 @@ def implied_fields(facts: Facts) -> tuple[Field, ...]:
         ),
         implied(
             "heads_in_all",
-            sizes.layers * sizes.heads,
+            sizes.all_heads,
             "Attention heads in the whole model.",
             f"{sizes.layers} layers x {sizes.heads} heads",
         ),

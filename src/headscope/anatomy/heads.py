@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from headscope.errors import InputError
@@ -88,7 +88,7 @@ def check_index(index: int, size: int, noun: str, place: str) -> int:
         return at % size
     raise OutOfRangeError(
         f"there is no {noun} {index!r:.40}: {place} has {size} {noun}s",
-        where=f"{noun} {index}",
+        where=f"{noun} {index!s:.40}",
         advice=f"{noun}s count from 0, so the last one is {size - 1}",
     )
 
@@ -104,7 +104,7 @@ class Head:
     """
 
     checkpoint: Checkpoint
-    anatomy: Anatomy
+    anatomy: Anatomy = field(hash=False)
     layer: int
     index: int
 
@@ -180,7 +180,7 @@ class Layer:
     """One layer: its heads, and b_O (d_model,), the output bias of all heads together."""
 
     checkpoint: Checkpoint
-    anatomy: Anatomy
+    anatomy: Anatomy = field(hash=False)
     index: int
 
     @property

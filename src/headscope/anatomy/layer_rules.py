@@ -5,7 +5,7 @@ Which keys a layer's queries see, how far they are rotated, and what DeBERTa and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,15 +25,17 @@ def read_layer_rules(
     refusals: list[Refusal] = []
 
     def refuse(text: str, advice: str = CAPTURE_LIVE) -> None:
-        refusals.append(Refusal(text, advice, "config.json"))
+        refusals.append(Refusal(text, advice))
 
     kinds = _kinds(config, family, sizes.layers, refuse)
     window = None
     if LOCAL in kinds:
-        window = config.get("local_attention", family.defaults.get("local_attention"))
+        name = "sliding_window" if "sliding_window" in config else "local_attention"  # half of it, and the whole
+        window = config.get(name, family.defaults.get(name))
         if not is_size(window):
-            refuse(f"local_attention is {brief(window)}, expected the number of keys of a window", SAVED_CONFIG)
+            refuse(f"{name} is {brief(window)}, expected the number of keys of a window", SAVED_CONFIG)
             window = 1
+        window = 2 * window if name == "sliding_window" else window
     bases = {kind: _base(config, family, kind, refuse) for kind in dict.fromkeys(kinds)}
     if any(bases.values()) and sizes.d_head % 2:
         refuse(f"heads are {sizes.d_head} wide: a rotation needs an even width")
@@ -147,35 +149,28 @@ def _products(config: Mapping[str, Any]) -> list[Any]:
     return stated if isinstance(stated, list) else [stated]
 
 
-def term_refusals(config: Mapping[str, Any], family: Family, sizes: Dimensions) -> list[Refusal]:
-    """Return refusals of the settings of MPNet's and DeBERTa's distances that headscope can't compute."""
-    refusals: list[Refusal] = []
-
-    def refuse(text: str, advice: str = CAPTURE_LIVE) -> None:
-        refusals.append(Refusal(text, advice, "config.json"))
-
+def term_refusals(config: Mapping[str, Any], family: Family, sizes: Dimensions) -> Iterator[Refusal]:
+    """Yield refusals of the settings of MPNet's and DeBERTa's distances that headscope can't compute."""
     if family.terms == "by_distance" and sizes.relative < FEWEST_BUCKETS:
-        refuse(
-            f"relative_attention_num_buckets is {sizes.relative}, and the model looks up {FEWEST_BUCKETS} buckets",
-            SAVED_CONFIG,
-        )
+        text = f"relative_attention_num_buckets is {sizes.relative}, and the model looks up {FEWEST_BUCKETS} buckets"
+        yield Refusal(text, SAVED_CONFIG)
     if family.terms != "disentangled":
-        return refusals
+        return
     if unknown := [name for name in _products(config) if name not in KINDS]:
-        refuse(f"pos_att_type names {brief(unknown[0])}: headscope computes {' and '.join(KINDS)}")
+        text = f"pos_att_type names {brief(unknown[0])}: headscope computes {' and '.join(KINDS)}"
+        yield Refusal(text, CAPTURE_LIVE)
     for name in ("max_relative_positions", "position_buckets"):
         value = config.get(name, -1)
         if isinstance(value, bool) or not isinstance(value, int):
-            refuse(f"{name} is {brief(value)}, expected an integer", SAVED_CONFIG)
+            yield Refusal(f"{name} is {brief(value)}, expected an integer", SAVED_CONFIG)
     settings = read_disentangled(config, sizes)
     if settings.logarithmic and not 1 <= settings.span // 2 < settings.longest - 1:
-        refuse(
-            f"{settings.span} buckets can't hold distances up to {settings.longest} by their logarithm",
-            SAVED_CONFIG,
-        )
+        text = f"{settings.span} buckets can't hold distances up to {settings.longest} by their logarithm"
+        yield Refusal(text, SAVED_CONFIG)
     kernel = config.get("conv_kernel_size") or 0
     if kernel and (not is_size(kernel) or kernel % 2 == 0):
-        refuse(f"conv_kernel_size is {brief(kernel)}: headscope computes odd sizes, which keep the number of tokens")
+        text = f"conv_kernel_size is {brief(kernel)}: headscope computes odd sizes, which keep the number of tokens"
+        yield Refusal(text, CAPTURE_LIVE)
     if config.get("attention_head_size") is not None:
-        refuse(f"attention_head_size is {brief(config['attention_head_size'])}: headscope computes d_model / heads")
-    return refusals
+        text = f"attention_head_size is {brief(config['attention_head_size'])}: headscope computes d_model / heads"
+        yield Refusal(text, CAPTURE_LIVE)

@@ -79,8 +79,6 @@ class Component:
 class MissingParameterError(InputError, KeyError):
     """There is no such parameter. Also a KeyError, as mappings require."""
 
-    __str__ = InputError.__str__
-
 
 class Parameters(Rows, Sequence[Parameter]):
     """A table of parameters, in the class's order."""

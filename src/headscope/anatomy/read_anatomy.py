@@ -200,7 +200,7 @@ def family_unknown(checkpoint: Checkpoint) -> Refusal:
     else:
         problem = f"model_type {brief(kind)}"
         advice += "; to see its attention, load it with transformers and capture it: hs.capture(model)"
-    return Refusal(f"heads are not known for this model: {problem}", advice, "config.json", heads=True)
+    return Refusal(f"heads are not known for this model: {problem}", advice, heads=True)
 
 
 def no_single_base(family: Family, bases: Sequence[str]) -> Refusal:

@@ -6,7 +6,7 @@ right, but the model computes something that headscope's encoder does not).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ class Refusal:
 
     found: str
     advice: str
-    where: str
+    where: str = "config.json"
     heads: bool = False
     damaged: bool = False
 
@@ -69,8 +69,8 @@ GENERIC_PREFIX = "model."
 """The prefix of the base model in the classes of several families, and of many wrappers: it identifies none."""
 
 
-def prefix_refusals(anchor: str, prefix: str, family: Family, families: Sequence[Family]) -> list[Refusal]:
-    """Return a refusal if the tensors' names are those of another family: config.json belongs to another model.
+def prefix_refusals(anchor: str, prefix: str, family: Family, families: Sequence[Family]) -> Iterator[Refusal]:
+    """Yield a refusal if the tensors' names are those of another family: config.json belongs to another model.
 
     Args:
         anchor: the stored name of the word embeddings.
@@ -79,24 +79,21 @@ def prefix_refusals(anchor: str, prefix: str, family: Family, families: Sequence
         families: all families.
     """
     before = anchor.removesuffix(family.embeddings[0].name)
-    return [
-        Refusal(
-            f"config.json says {family.name}, but the names of the tensors begin with {brief(before)}, as in "
-            f"{other.name}",
-            SAVED_CONFIG,
-            anchor,
-            heads=True,
-            damaged=True,
-        )
-        for other in families
-        if other.prefix not in (family.prefix, family.published_prefix, GENERIC_PREFIX)
-        and f".{prefix}".endswith(f".{other.prefix}")
-    ]
+    own = (family.prefix, family.published_prefix, GENERIC_PREFIX)
+    for other in families:
+        if other.prefix not in own and f".{prefix}".endswith(f".{other.prefix}"):
+            yield Refusal(
+                f"config.json says {family.name}, but the names of the tensors begin with {brief(before)}, as in "
+                f"{other.name}",
+                SAVED_CONFIG,
+                anchor,
+                heads=True,
+                damaged=True,
+            )
 
 
-def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensions) -> list[Refusal]:
-    """Return the refusals for embedding tables whose sizes differ from config.json."""
-    refusals = []
+def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensions) -> Iterator[Refusal]:
+    """Yield the refusals for embedding tables whose sizes differ from config.json."""
     for name in ("vocab", "positions", "types", "d_embedding"):
         config_field = family.config.get(name)
         stated = None if config_field is None else config.get(config_field)
@@ -104,39 +101,33 @@ def size_refusals(config: Mapping[str, Any], family: Family, dimensions: Dimensi
         if stated is not None and stored and stated != stored:
             text = f"config.json says {config_field} {brief(stated)}, the header holds {stored}"
             advice = f"{SAVED_CONFIG}; if everything else in it is right, set {config_field} to {stored}"
-            refusals.append(Refusal(text, advice, "config.json", damaged=True))
-    return refusals
+            yield Refusal(text, advice, damaged=True)
 
 
-def config_refusals(config: Mapping[str, Any], family: Family) -> list[Refusal]:
-    """Return the refusals for settings in config.json."""
-    refusals: list[Refusal] = []
-
-    def refuse(text: str, advice: str, *, heads: bool = False) -> None:
-        refusals.append(Refusal(text, advice, "config.json", heads=heads))
-
+def config_refusals(config: Mapping[str, Any], family: Family) -> Iterator[Refusal]:
+    """Yield the refusals for settings in config.json."""
     kind = config.get("position_embedding_type")
-    if kind not in (None, *family.position_types):
-        refuse(
+    if family.position_types and kind not in (None, *family.position_types):
+        yield Refusal(
             f"position_embedding_type is {brief(kind)}: scores depend on the distance between tokens, which headscope "
             "doesn't compute",
             CAPTURE_LIVE,
         )
     if config.get("is_decoder"):
-        refuse(
+        yield Refusal(
             "is_decoder is true: each token looks only at earlier tokens, but headscope's encoder looks in both "
             "directions",
             "heads' slices and the parameter table work; set is_decoder to false if the model was trained as an "
             "encoder",
         )
     if config.get("add_cross_attention"):
-        refuse("add_cross_attention is true: the layers also look at another model's output", CAPTURE_LIVE)
+        yield Refusal("add_cross_attention is true: the layers also look at another model's output", CAPTURE_LIVE)
     method = next((config[name] for name in QUANTISED if config.get(name)), None)
     if method is not None:
         name = method
         if isinstance(method, Mapping):
             name = method.get("quant_method") or f"{method.get('bits', 'an unknown number of')} bits"
-        refuse(
+        yield Refusal(
             f"the weights are quantised ({shortened(str(name))}): stored numbers are codes, not weights",
             "open the original checkpoint, before quantisation",
             heads=True,
@@ -144,27 +135,26 @@ def config_refusals(config: Mapping[str, Any], family: Family) -> list[Refusal]:
     pruned = config.get("pruned_heads")
     if isinstance(pruned, Mapping) and any(pruned.values()):
         layers = shortened(", ".join(f"layer {layer}: {heads}" for layer, heads in pruned.items() if heads))
-        refuse(
+        yield Refusal(
             f"heads were pruned ({layers}): layers have different numbers of heads",
             BEFORE_PRUNING,
             heads=True,
         )
     if config.get("per_layer_config"):
-        refuse("per_layer_config gives layers different sizes", "the parameter table works", heads=True)
+        yield Refusal("per_layer_config gives layers different sizes", "the parameter table works", heads=True)
     for name, value in family.computed.items():
         if config.get(name, value) != value:
-            refuse(f"{name} is {brief(config[name])}: headscope computes {brief(value)} only", CAPTURE_LIVE)
+            yield Refusal(f"{name} is {brief(config[name])}: headscope computes {brief(value)} only", CAPTURE_LIVE)
     custom = config.get("auto_map")
     mapped = custom if isinstance(custom, Mapping) else {}
     classes = [str(value) for name, value in mapped.items() if str(name).startswith("AutoModel")]
     foreign = [name for name in classes if not is_known_code(name, family)]
     if foreign:
-        refuse(
+        yield Refusal(
             f"auto_map says that the model runs custom code ({shortened(foreign[0])}), which may compute anything",
             "heads' slices and the parameter table work; for attention, capture the live model with transformers; or, "
             "if the weights fit the class of transformers without that code, remove auto_map from config.json",
         )
-    return refusals
 
 
 def is_known_code(name: str, family: Family) -> bool:
@@ -195,25 +185,22 @@ the heads' weights, otherwise only the forward pass.
 """
 
 
-def adapter_refusals(checkpoint: Checkpoint) -> list[Refusal]:
-    """Return the refusal of a folder that has an adapter beside the weights, which transformers loads together."""
-    if checkpoint.origin == "file" or checkpoint.file("adapter_config.json") is None:
-        return []
-    return [
-        Refusal(
+def adapter_refusals(checkpoint: Checkpoint) -> Iterator[Refusal]:
+    """Yield the refusal of a folder that has an adapter beside the weights, which transformers loads together."""
+    if checkpoint.origin != "file" and checkpoint.file("adapter_config.json") is not None:
+        yield Refusal(
             "an adapter (LoRA or similar) lies beside the weights, which transformers adds to them",
             "merge it with peft (model.merge_and_unload()) and save the result; for the model without the adapter, "
             f"pass the weight file itself: {checkpoint.files[0]}",
             "adapter_config.json",
             heads=True,
         )
-    ]
 
 
 def unplaced_refusals(
     unplaced: Sequence[Parameter], base: Sequence[Parameter], base_class: str, *, loads: bool
-) -> list[Refusal]:
-    """Return the refusals for tensors inside the base model that its class doesn't have.
+) -> Iterator[Refusal]:
+    """Yield the refusals for tensors inside the base model that its class doesn't have.
 
     Args:
         unplaced: the tensors.
@@ -221,17 +208,15 @@ def unplaced_refusals(
         base_class: its class.
         loads: True if transformers would load all of them.
     """
-    refusals: list[Refusal] = []
     explained: set[str] = set()
     for marks, problem, advice, heads in ADDITIONS:
         names = [row.stored for row in unplaced if any(mark in row.stored for mark in marks)]
         if names:
             explained.update(names)
-            refusals.append(Refusal(f"{problem}: {listed(names)}", advice, names[0], heads=heads))
+            yield Refusal(f"{problem}: {listed(names)}", advice, names[0], heads=heads)
     unexplained = [row.stored for row in unplaced if row.stored not in explained]
     if unexplained:
-        refusals.append(unknown_refusal(unexplained, base, base_class, loads=loads))
-    return refusals
+        yield unknown_refusal(unexplained, base, base_class, loads=loads)
 
 
 def unknown_refusal(names: Sequence[str], base: Sequence[Parameter], base_class: str, *, loads: bool) -> Refusal:
@@ -245,28 +230,25 @@ def unknown_refusal(names: Sequence[str], base: Sequence[Parameter], base_class:
     return Refusal(text, advice, examples[0], heads=bool(in_attention))
 
 
-def dtype_refusals(base: Sequence[Parameter]) -> list[Refusal]:
-    """Return a refusal if weights are stored as integers, which are codes of a quantisation."""
+def dtype_refusals(base: Sequence[Parameter]) -> Iterator[Refusal]:
+    """Yield a refusal if weights are stored as integers, which are codes of a quantisation."""
     codes = [row for row in base if row.dtype not in FLOATS]
-    if not codes:
-        return []
-    return [
-        Refusal(
+    if codes:
+        yield Refusal(
             f"{listed([row.stored for row in codes])}: stored as {codes[0].dtype}, which are codes, not weights",
             "open the original checkpoint, before quantisation",
             codes[0].stored,
             heads=any(is_attention(row) for row in codes),
         )
-    ]
 
 
-def shape_refusals(mismatches: Sequence[tuple[Parameter, tuple[int, ...]]]) -> list[Refusal]:
-    """Return the refusals for shapes of the base model that contradict the config, one per role."""
+def shape_refusals(mismatches: Sequence[tuple[Parameter, tuple[int, ...]]]) -> Iterator[Refusal]:
+    """Yield the refusals for shapes of the base model that contradict the config, one per role."""
     by_role: dict[str | None, list[tuple[Parameter, tuple[int, ...]]]] = {}
     for row, expected in mismatches:
         by_role.setdefault(row.role, []).append((row, expected))
-    return [
-        Refusal(
+    for (row, expected), *rest in by_role.values():
+        yield Refusal(
             f"{shortened(row.stored)} has shape {row.shape}, config.json implies {expected}"
             + (f" (and {len(rest)} more layers)" if rest else ""),
             BEFORE_PRUNING if fewer_heads(row, expected) else SAVED_CONFIG,
@@ -274,8 +256,6 @@ def shape_refusals(mismatches: Sequence[tuple[Parameter, tuple[int, ...]]]) -> l
             heads=is_attention(row),
             damaged=True,
         )
-        for (row, expected), *rest in by_role.values()
-    ]
 
 
 def fewer_heads(row: Parameter, expected: tuple[int, ...]) -> bool:
@@ -285,18 +265,15 @@ def fewer_heads(row: Parameter, expected: tuple[int, ...]) -> bool:
     return stacked and same_rank and row.shape[0] < expected[0] and row.shape[1:] == expected[1:]
 
 
-def missing_refusals(missing: Sequence[str], base_class: str) -> list[Refusal]:
-    """Return a refusal if the checkpoint lacks parameters of the base model."""
-    if not missing:
-        return []
-    return [
-        Refusal(
+def missing_refusals(missing: Sequence[str], base_class: str) -> Iterator[Refusal]:
+    """Yield a refusal if the checkpoint lacks parameters of the base model."""
+    if missing:
+        yield Refusal(
             f"the checkpoint lacks {len(missing)} of {base_class}'s parameters: {listed(missing)}",
             "use a complete checkpoint; `headscope fit MODEL CLASS` lists the missing parameters",
             missing[0],
             damaged=True,
         )
-    ]
 
 
 def is_attention(row: Parameter) -> bool:

@@ -106,7 +106,8 @@ class Family:
         rotary: how queries and keys are rotated, if they are.
         class_names: role without .weight and .bias -> the name of the class's module, if the files have other names
             than the class: transformers renames and splits them while loading.
-        position_types: the values of position_embedding_type that the encoder computes.
+        position_types: the values of position_embedding_type that the encoder computes; none if the class never read
+            the field, whose value then says nothing.
         masked_lm_activation: the activation of the masked-LM transform; None for the config's activation.
         sequence_activation: the activation of the sequence classifier's dense layer, if it has one.
         published_prefix: the base model's prefix in published files, if it isn't that of the class.

@@ -100,11 +100,9 @@ def sure_tasks(tops: Sequence[Top], architectures: Sequence[str], stem: str) -> 
     """Return the tasks of these classes, without tasks that the names in the file can't distinguish."""
     tasks: dict[str, None] = {}
     for top in tops:
-        names = {spec.name for spec in top.specs}
-        rivals = [other for other in tops if other.tasks != top.tasks and names & {spec.name for spec in other.specs}]
-        rivals = [
-            other for other in rivals if not {*other.tasks} <= {*top.tasks} and not {*top.tasks} <= {*other.tasks}
-        ]
+        own, names = {*top.tasks}, {spec.name for spec in top.specs}
+        rivals = [other for other in tops if not ({*other.tasks} <= own or own <= {*other.tasks})]
+        rivals = [other for other in rivals if names & {spec.name for spec in other.specs}]
         if stem + top.suffix in architectures or not rivals:
             tasks.update(dict.fromkeys(top.tasks))
     return tuple(tasks)

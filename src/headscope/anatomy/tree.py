@@ -15,24 +15,10 @@ from itertools import groupby
 
 from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import named_architectures
+from headscope.anatomy.glossary import ACTIVATIONS
 from headscope.anatomy.parameters import Parameter
 from headscope.anatomy.read_anatomy import base_specs
 from headscope.anatomy.schema import Family, Spec, Top
-
-ACTIVATION_CLASSES = {
-    "gelu": "GELUActivation",
-    "gelu_fast": "FastGELUActivation",
-    "gelu_new": "NewGELUActivation",
-    "gelu_python": "GELUActivation",
-    "gelu_pytorch_tanh": "GELUTanh",
-    "mish": "MishActivation",
-    "quick_gelu": "QuickGELUActivation",
-    "relu": "ReLU",
-    "silu": "SiLUActivation",
-    "swish": "SiLU",
-    "tanh": "Tanh",
-}
-"""Activation's name in a config -> the class that transformers prints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,7 +501,8 @@ def label_of(growing: _Growing, path: str, anatomy: Anatomy, top: Top | None) ->
     value = next((settings[name] for name in module.fields if settings.get(name) is not None), None)
     if kind == "Dropout":
         return f"Dropout({value})"
-    return ACTIVATION_CLASSES.get(str(value), str(value)) if kind == "Activation" else kind
+    printed, _ = ACTIVATIONS.get(str(value), (str(value), ""))
+    return printed if kind == "Activation" else kind
 
 
 def tied_label(kind: str, path: str, anatomy: Anatomy, top: Top | None) -> str:

@@ -142,7 +142,7 @@ class RayWorkers(Workers):
                         raise InputError(
                             f"a worker died {TRIES + 1} times on the same part: {first_line(error)}",
                             where="Ray",
-                            advice="it may be out of memory: try a smaller --batch-tokens or --part-size, or fewer "
+                            advice="it may be out of memory: set a smaller batch_tokens or part_size, or take fewer "
                             "workers; finished parts are kept",
                         ) from error
                     lost.append(done)

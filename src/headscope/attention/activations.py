@@ -194,7 +194,7 @@ def functions(name: str) -> tuple[Function, Function]:
     """
     if name not in ACTIVATIONS:
         raise UnsupportedError(
-            f"headscope has no activation {name!r}",
+            f"headscope has no activation {name!r:.80}",
             where="config.json",
             advice=f"known activations: {', '.join(ACTIVATIONS)}; otherwise capture the live model in torch",
         )

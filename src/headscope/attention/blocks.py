@@ -21,9 +21,12 @@ OTHER_CELLS = 1 << 24
 BLOCK_ROWS = 64
 """Minimum number of rows of a matrix product; blocks may exceed the maximum above to reach it."""
 
+FORBIDDEN = -1e30
+"""Score of a forbidden cell. Its weight is 0, and so is weight times score, which would be NaN for -inf."""
+
 
 def _score_blocks(
-    q: torch.Tensor, k: torch.Tensor, scale: float, mask: Mask, terms: Terms, hidden: float
+    q: torch.Tensor, k: torch.Tensor, scale: float, mask: Mask, terms: Terms
 ) -> Iterator[tuple[slice, slice, slice, torch.Tensor]]:
     """The heads, queries and keys of each block of `softmax_blocks`, and their scores, overwritten by the next block.
 
@@ -73,7 +76,7 @@ def _score_blocks(
                     sizes=(queries, keys),
                 )
             for columns, forbidden in corners:
-                scores[..., columns].masked_fill_(forbidden, hidden)
+                scores[..., columns].masked_fill_(forbidden, FORBIDDEN)
             yield slice(group * shared, (group + count) * shared), slice(start, stop), slice(low, high), scores
 
 
@@ -105,9 +108,9 @@ class SoftmaxBlock:
     Attributes:
         heads: range of heads, out of batch * heads.
         rows, keys: ranges of queries and keys: a block leaves out keys that none of its queries may look at.
-        shifted: (heads, rows, keys), (scores - highest) / log 2; the next block overwrites them.
+        shifted: (heads, rows, keys), (scores - highest) / log 2, where the highest is the query's largest score or its
+            sink; the next block overwrites them.
         powers: (heads, rows, keys), 2^shifted = exp(scores - highest); the next block overwrites them.
-        highest: (heads, rows, 1), each query's highest score, or its sink, / log 2; 0 if all scores are -inf.
         sinks: (heads, rows, 1), (sink - highest) / log 2, -inf for queries without keys; None if there are no sinks.
     """
 
@@ -116,7 +119,6 @@ class SoftmaxBlock:
     keys: slice
     shifted: torch.Tensor
     powers: torch.Tensor
-    highest: torch.Tensor
     sinks: torch.Tensor | None = None
 
 
@@ -127,7 +129,6 @@ def softmax_blocks(
     scale: float,
     mask: Mask = EVERYTHING,
     terms: Terms = NO_TERMS,
-    hidden: float = float("-inf"),
 ) -> Iterator[SoftmaxBlock]:
     """The softmax over whole rows in blocks of bounded size, ordered by rows, then heads: O(keys) memory, or O(window).
 
@@ -138,35 +139,28 @@ def softmax_blocks(
         q: (batch, heads, queries, width), of 32 bits or more.
         k: (batch, kv_heads, keys, width).
         scale: factor of q . k.
-        mask: any mask. Queries without a key by its causality and window are in no block.
+        mask: a mask without a bias. Queries without a key by its causality and window are in no block.
         terms: what the model adds to scale * q . k, before masking.
-        hidden: value of forbidden cells within a block.
     """
     forbidden = None if mask.keys is None else ~torch.as_tensor(np.array(mask.keys, dtype=bool), device=q.device)
-    bias = None if mask.bias is None else torch.as_tensor(mask.bias, device=q.device, dtype=q.dtype) / math.log(2)
     spare = q.new_empty(0)
     # Terms are in natural units, so their scores are converted afterwards.
     unit = math.log(2) if terms.nothing else 1.0
-    for at, rows, keys, scores in _score_blocks(q, k, scale / unit, mask, terms, hidden):
+    for at, rows, keys, scores in _score_blocks(q, k, scale / unit, mask, terms):
         if unit == 1:
             scores /= math.log(2)
-        if bias is not None:
-            bias_heads = [head % len(bias) for head in range(at.start, at.stop)]
-            scores += bias[bias_heads if len(bias) > 1 else slice(None), rows, keys]
         if forbidden is not None:
-            scores.masked_fill_(forbidden[keys], hidden)
+            scores.masked_fill_(forbidden[keys], FORBIDDEN)
         highest = scores.amax(-1, keepdim=True)
         sinks = None
         if terms.sinks is not None:
-            empty = highest <= hidden
+            empty = highest <= FORBIDDEN
             sinks = terms.sinks.to(highest)[[head % q.shape[1] for head in range(at.start, at.stop)]] / math.log(2)
             sinks = sinks[:, None, None].expand(highest.shape)
             highest = torch.where(empty, highest, torch.maximum(highest, sinks))
             sinks = (sinks - highest).masked_fill(empty, float("-inf"))
-        if hidden == float("-inf"):
-            highest.masked_fill_(highest == hidden, 0)
         scores -= highest
         if spare.numel() < scores.numel():
             spare = torch.empty_like(scores).view(-1)
         powers = torch.exp2(scores, out=spare[: scores.numel()].view(scores.shape))
-        yield SoftmaxBlock(at, rows, keys, scores, powers, highest, sinks)
+        yield SoftmaxBlock(at, rows, keys, scores, powers, sinks)

@@ -382,16 +382,3 @@ def join_heads(x: Float[Array, "*n heads tokens d_head"]) -> Float[Array, "*n to
     """Concatenate heads, Concat(head_1 .. head_h): (…, heads, tokens, d_head) to (…, tokens, heads * d_head)."""
     *n, heads, tokens, width = x.shape
     return x.swapaxes(-2, -3).reshape(*n, tokens, heads * width)
-
-
-def rounded(part: Float[np.ndarray, "..."], dtype: type[np.floating[Any]]) -> Float[np.ndarray, "..."]:
-    """A copy in this dtype; in fp32 if fp16 would make any of the numbers infinite."""
-    with np.errstate(over="ignore"):
-        narrow = part.astype(dtype)
-    return part.astype(np.float32) if (np.isinf(narrow) & np.isfinite(part)).any() else narrow
-
-
-def beyond_half(layer: int, name: str) -> InputError:
-    """The error for numbers that were to be kept in fp16, which is too narrow for them."""
-    found = f"layer {layer}: {name} has numbers beyond 65,504, the largest of fp16"
-    return InputError(found, where="dtype", advice='keep them in fp32, the default: dtype="fp32"')

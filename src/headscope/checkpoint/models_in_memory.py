@@ -131,7 +131,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
 
     Args:
         held: an object of sentence-transformers, a pipeline of transformers, or a model of transformers.
-        tokenizer: for a model of transformers: its tokenizer.
+        tokenizer: for a model of transformers: its tokenizer; for another: one instead of its own.
 
     Returns:
         The folder as a checkpoint, with which it is deleted.
@@ -177,10 +177,11 @@ def _save(held: Any, kind: str, tokenizer: Any, folder: Path) -> None:
     """
     if kind == "sentence-transformers":
         held.save(str(folder), create_model_card=False)  # a card asks the hub about the model that this one came from
-        return
-    state = held.state_dict()
-    state = {unwrapped(name): with_numbers(held, name, "open") if x.is_meta else x for name, x in state.items()}
-    held.save_pretrained(folder, state_dict=state)
+        tokenizer = None if tokenizer is held.tokenizer else tokenizer  # its own is saved already
+    else:
+        state = held.state_dict()
+        state = {unwrapped(name): with_numbers(held, name, "open") if x.is_meta else x for name, x in state.items()}
+        held.save_pretrained(folder, state_dict=state)
     if tokenizer is not None and not isinstance(tokenizer, (str, os.PathLike)):
         tokenizer.save_pretrained(folder)
 

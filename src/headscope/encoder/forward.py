@@ -19,6 +19,7 @@ first, and the residual stream itself is normalised only once, after the last la
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.anatomy.anatomy_record import adds_distances, products
 from headscope.attention.activations import activate
 from headscope.attention.patterns import OneHead, Way, context_under, is_map
 from headscope.attention.scores import EVERYTHING, Mask, attend, join_heads, silent, split_heads
@@ -269,13 +271,12 @@ class Encoder(EncoderWeights):
     @cached_property
     def scale(self) -> float:
         """The factor of q . k: 1 / sqrt(d_head); DeBERTa multiplies d_head by the number of products in a score."""
-        settings = self.anatomy.disentangled
-        return 1 / float(np.sqrt(self.d_head * (settings.share if settings else 1)))
+        return 1 / math.sqrt(self.d_head * products(self.anatomy))
 
     def terms(self, layer: int, tokens: int) -> Terms:
         """Return the layer's score terms for this many tokens; they are kept for texts of the same length."""
-        settings, family = self.anatomy.disentangled, self.anatomy.family
-        if family is None or not family.terms or (settings and not (settings.relative and settings.kinds)):
+        settings = self.anatomy.disentangled
+        if not adds_distances(self.anatomy):
             return NO_TERMS
         key = (layer if settings else 0, tokens)  # MPNet's are the same in every layer
         terms = self._terms.get(key)

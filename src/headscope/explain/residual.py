@@ -17,9 +17,10 @@ from headscope.checkpoint.weights_elsewhere import with_numbers
 from headscope.encoder.forward import Input, is_pre_norm, last_sum, summands
 from headscope.errors import TraceError, UnsupportedError
 from headscope.model import Model
+from headscope.results.arrays import full
 from headscope.results.lazy_maps import TILE_CELLS
 from headscope.traces import refuse_swapped
-from headscope.traces.views import full, kept_values
+from headscope.traces.views import kept_values
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -294,17 +295,22 @@ def check_whole(trace: Trace) -> None:
             where=f"trace of {trace.stack} attention",
             advice="use a trace of self-attention over a whole text",
         )
-    if trace.numbers != tuple(range(len(trace.layers))):
-        raise TraceError(
-            f"it has the attention of layers {few(list(map(str, trace.numbers)), 8)}, not of every layer from 0 on",
-            where="trace.layers",
-            advice="make the trace again with all layers; a layer without attention, as in hybrid models, has no heads "
-            "to follow",
-        )
-    if any(record.numbers is not None for record in trace.layers):
-        raise TraceError(
-            "only some heads were kept", where="trace.layers", advice="make the trace again with all heads"
-        )
+    if lacks := what_it_lacks(trace):
+        advice = "make the trace again with all layers and heads; hybrid models have layers without heads to follow"
+        raise TraceError(lacks, where="trace.layers", advice=advice)
+
+
+def what_it_lacks(trace: Trace) -> str:
+    """Name, in words, the layers or heads of its model that the trace lacks; empty if it has all.
+
+    An opened checkpoint tells how many there are. Otherwise layers and heads that were chosen have their numbers.
+    """
+    sizes = trace.source.anatomy.known() if isinstance(trace.source, Model) else None
+    layers = tuple(range(len(trace.layers) if sizes is None else sizes.layers))
+    if trace.numbers != layers or (sizes is None and any(record.number is not None for record in trace.layers)):
+        return f"it has the attention of layers {few(list(map(str, trace.numbers)), 8)}, not of every layer from 0 on"
+    whole = (record.numbers is None if sizes is None else len(record.q) == sizes.heads for record in trace.layers)
+    return "" if all(whole) else "only some heads were kept"
 
 
 def live_post_norm(source: ModelWeights, layer: int) -> PostNorm:

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 FP32_SCORES = 128.0
 """Largest score for fp32: beyond it, fp32's spacing nears 1e-4 of a weight, and fp64 is used."""
 
-FORBIDDEN = -1e30
-"""Score of a forbidden cell. Its weight is 0, and so is weight times score, which would be NaN for -inf."""
-
 
 def fast_statistics(
     layer: LayerArrays, roles: Roles | Sequence[Roles], names: Iterable[str] | None = None
@@ -395,9 +392,7 @@ def _sums(layer: Layer, names: Collection[str]) -> Sums:
     content = (1 - layer.special).expand(batch, heads, keys).reshape(batch * heads, 1, keys)
     positions = layer.columns[0, 0, :, 1]
     gaps, gaps_of = positions, slice(0)
-    for block in softmax_blocks(
-        layer.q, layer.k, scale=layer.scale, mask=layer.rule, terms=layer.terms, hidden=FORBIDDEN
-    ):
+    for block in softmax_blocks(layer.q, layer.k, scale=layer.scale, mask=layer.rule, terms=layer.terms):
         scores, powers, at = block.shifted, block.powers, (block.heads, block.rows)
         if count:
             mixed[block.heads, :, block.rows] = torch.bmm(columns[block.heads, :, block.keys], powers.mT)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headscope.attention.scores import attend, rounded
+from headscope.attention.scores import attend
 from headscope.errors import TraceError, UnsupportedError
 from headscope.heads import Roles
 from headscope.heads.catalog import ON_PAGE
 from headscope.heads.reference import LayerArrays, measured_blocks, over_queries, value_norms
+from headscope.results.arrays import rounded
 from headscope.results.lazy_maps import TILE_CELLS
 from headscope.traces import LayerRecord, ModelWeights, Trace, is_broken
 from headscope.traces.layer_records import finite_heads

@@ -19,6 +19,7 @@ from headscope.attention.scores import EVERYTHING, Mask, Rows, softmax_rows
 from headscope.attention.terms import NO_TERMS, Array, Terms, namespace
 from headscope.errors import InputError
 from headscope.heads.catalog import CATALOG, CELLS, MASSES, ROLE_TOKENS, need_values
+from headscope.results.arrays import full
 from headscope.results.tokens import punctuation
 
 if TYPE_CHECKING:
@@ -55,12 +56,8 @@ class LayerArrays:
     @staticmethod
     def of(record: LayerRecord, W_O: Array | None = None) -> LayerArrays:
         """The layer of a trace, fp16 in fp32, for scores outgrow fp16; with its values if W_O is given."""
-        v = None if W_O is None or record.v is None else _wide(record.v)
-        return LayerArrays(_wide(record.q), _wide(record.k), v, record.scale, record.mask, record.terms, W_O)
-
-
-def _wide(x: Array) -> Array:
-    return x.astype(np.float32) if x.dtype == np.float16 else x
+        v = None if W_O is None or record.v is None else full(record.v)
+        return LayerArrays(full(record.q), full(record.k), v, record.scale, record.mask, record.terms, W_O)
 
 
 def norms_from(v: Array | None, W_O: Array | None, names: Iterable[str]) -> tuple[Array, Array]:

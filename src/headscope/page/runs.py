@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headscope.anatomy import check_index
-from headscope.errors import InputError, TraceError
+from headscope.errors import InputError
 from headscope.explain.attribution import attribution_of
+from headscope.explain.residual import check_whole
 from headscope.page.questions import Question
 from headscope.results.arrays import Named
 from headscope.results.effect_records import Target
@@ -167,10 +168,7 @@ def groups_in(
     Raises:
         TraceError: the trace lacks layers or heads.
     """
-    kept, sizes = sum(len(record.q) for record in trace.layers), model.anatomy.computable()
-    if kept < (heads := sizes.layers * sizes.heads):
-        lacks = f"the trace has {kept} of the model's {heads} heads, and groups are of all"
-        raise TraceError(lacks, where="groups", advice="make the trace again with all layers and heads")
+    check_whole(trace)
     found = silenced_groups(model, trace, question.wanted, labels, draws=draws, progress=progress)
     numbers = {
         "base": round(found.base, 5),

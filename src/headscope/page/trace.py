@@ -5,17 +5,20 @@ And what follows a word through the layers: vectors that make shares of V, and t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention.scores import rounded, softmax_rows
+from headscope.anatomy.anatomy_record import adds_distances, products
+from headscope.attention.scores import softmax_rows
 from headscope.attention.terms import RELATIVE
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
 from headscope.checkpoint.safetensors_header import safetensors_bytes
+from headscope.encoder.forward import is_pre_norm
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.content import content_of
 from headscope.explain.findings import MOST, findings
@@ -28,6 +31,7 @@ from headscope.heads.head_distances import turned
 from headscope.heads.kinds import FINDINGS
 from headscope.model import Model
 from headscope.page.runs import CHEAP
+from headscope.results.arrays import rounded
 from headscope.results.explained import LEAST_SHARE, Cell, Finding
 from headscope.results.tokens import own_span, whole_words
 from headscope.screens.pieces import labels
@@ -38,6 +42,7 @@ from headscope.traces.views import position_of
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from headscope.anatomy import Anatomy
     from headscope.explain.taken_in import Readers
     from headscope.results.tokens import TokenAxis
 
@@ -107,15 +112,8 @@ def page_file(
     listed, opening = page_findings(trace, narrow, tables) if share == 1 else (None, None)
     if masks and opening is not None and "view.readers" in tensors:
         tensors["view.beside"] = beside(trace, opening["query"])[:, list(narrow.numbers)]
-    header["headscope.view"] = written(
-        {
-            **about(trace),
-            "statistics": names,
-            "precision": dtype,
-            "findings": listed,
-            "opening": opening,
-        }
-    )
+    own = {"statistics": names, "precision": dtype, "findings": listed, "opening": opening}
+    header["headscope.view"] = written(about(trace) | own)
     return safetensors_bytes(tensors, header), left_out
 
 
@@ -203,29 +201,34 @@ def _narrow(
 
 
 def anatomy_of(model: Model) -> dict[str, Any]:
-    """A model's components, sizes and one layer's parameters, for the page's drawing of it."""
-    sizes = model.anatomy.known()
+    """A model's components, its sizes, and the form of its layers, for the page's drawing of it."""
+    anatomy, sizes = model.anatomy, model.anatomy.known()
+    forms = [_form(anatomy, layer) for layer in range(sizes.layers)]
+    kinds = [form for at, form in enumerate(forms) if form not in forms[:at]]
+    names = ("layers", "heads", "kv_heads", "d_model", "d_head", "d_heads", "d_keys", "d_ffn")
     return {
-        "class": model.anatomy.base_class,
+        "class": anatomy.base_class,
         "total": model.parameters.total,
         "extra": model.extra.total,
-        "sizes": {
-            name: getattr(sizes, name)
-            for name in ("layers", "heads", "d_model", "d_head", "d_ffn", "d_embedding", "vocab", "positions", "types")
-        },
-        "components": [
-            {"name": part.name, "count": part.count, "share": part.share, "meaning": part.meaning}
-            for part in model.components
-        ],
-        "embeddings": [
-            {"name": row.name, "shape": row.shape, "count": row.count}
-            for row in model.parameters
-            if row.component == "embeddings"
-        ],
-        "layer": [
-            {"name": row.name, "shape": row.shape, "count": row.count, "role": row.role}
-            for row in model.parameters
-            if row.layer == 0
+        "sizes": {name: getattr(sizes, name) for name in names},
+        "components": [asdict(part) for part in model.components],
+        "norm": "RMSNorm" if anatomy.family and anatomy.family.rms_norm else "LayerNorm",
+        "first": is_pre_norm(anatomy),
+        "divisor": products(anatomy) * sizes.d_head,
+        "distances": adds_distances(anatomy),
+        "kinds": kinds,
+        "layers": [kinds.index(form) for form in forms],
+    }
+
+
+def _form(anatomy: Anatomy, layer: int) -> dict[str, Any]:
+    """A layer's parameters, whether a norm comes before its attention, and whether queries and keys are rotated."""
+    return {
+        "before": anatomy.has("layer.attention_input_norm.weight", layer),
+        "rotates": anatomy.rotation_bases[layer] is not None,
+        "rows": [
+            {"name": re.sub(r"^.*?layers?\.\d+\.", "", row.name), "shape": row.shape, "count": row.count}
+            for row in anatomy.rows_of(layer)
         ],
     }
 

@@ -23,9 +23,9 @@ from headscope.heads import Roles, roles_of
 from headscope.heads.grid import measure_layer, measured_share, output_weights, written_by
 from headscope.heads.reference import value_norms
 from headscope.page.trace import about, beside, page_axis, with_masks
+from headscope.results.arrays import full
 from headscope.traces import Trace
 from headscope.traces.file import metadata_of
-from headscope.traces.views import full
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

@@ -136,11 +136,11 @@ class EffectsAnswer(OfModel):
     target: Of[TargetRow, "the output."]
     method: Of[str, "how heads are changed."]
     base: Of[float, "the output's number as it is."]
-    notes: Of[list[str], "what was added to the text, lower-cased or cut."]
-    heads: Of[list[EffectRow], "one for each head."]
     probability: Of[float | None, "of the word or class as it is."] = None
     cosine: Of[float | None, "of the vector as it is."] = None
     predictions: Of[list[ClassRow] | None, "of a classifier, its classes, the likeliest first."] = None
+    notes: Of[list[str], "what was added to the text, lower-cased or cut."]
+    heads: Of[list[EffectRow], "one for each head."]
 
 
 class PartRow(Row):
@@ -169,14 +169,14 @@ class AttributeAnswer(OfModel):
     text: Of[str, "the text."]
     pair: Of[str | None, "the second text."]
     target: Of[TargetRow, "the output."]
+    predictions: Of[list[LabelShare], "the model's choice where the target is read, and the runner-up."]
     method: Of[str, "how parts are found."]
     total: Of[float, "the output's number."]
     rest: Of[float | None, "the part of no token; null where parts don't add up."]
     gap: Of[float | None, "what is missing from the sum."]
-    tokens: Of[list[TokenScore], "one for each token."]
-    predictions: Of[list[LabelShare], "the model's choice where the target is read, and the runner-up."]
     kappa: Of[float | None, "the sizes of the parts over that of the number; null where parts don't add up."]
     notes: Of[list[str], "what was added to the text, lower-cased or cut."]
+    tokens: Of[list[TokenScore], "one for each token."]
     parts: Of[list[PartRow], "the tokens' scores by words, sentences or tokens."]
     checks: Of[list[PartRow], "the strongest of them, each masked for real."]
 

@@ -13,7 +13,7 @@ from headscope.errors import require
 from headscope.late import Keyed
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Float, Shaped
 
 
 class Exchanged(NDArrayOperatorsMixin):
@@ -161,3 +161,16 @@ class NamedMap(Named):
             index = pandas.MultiIndex.from_tuples(places, names=["layer", "head", "query"])
         columns = pandas.Index(self.labels, name="key")
         return pandas.DataFrame(self.array.reshape(len(index), len(columns)), index, columns)
+
+
+def full(part: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+    """The numbers in fp32 if they are in fp16, for scores and norms outgrow it; otherwise as they are."""
+    return part.astype(np.float32) if part.dtype == np.float16 else part
+
+
+def rounded(part: Float[np.ndarray, "..."], dtype: type[np.floating[Any]]) -> Float[np.ndarray, "..."]:
+    """A copy in this dtype; in fp32 if fp16 would make any of the numbers infinite."""
+    with np.errstate(over="ignore"):
+        narrow = part.astype(dtype)
+    too_narrow = dtype == np.float16 and (np.isinf(narrow) & np.isfinite(part)).any()
+    return part.astype(np.float32) if too_narrow else narrow

@@ -215,8 +215,7 @@ class HeadTable(Placed, Rows, Arrays, Mapping[str, HeadValues]):
             cells |= {name: array[index].ravel().tolist() for name, array in values.columns()}
         return cells | {name: [of.get(head) for _, head in places] for name, of in self.facts.items()}
 
-    def _cells(self) -> dict[str, list[Any]]:
-        return self.cells()
+    _cells = cells
 
     def __repr__(self) -> str:
         lines = [f"{self.source} of {len(self.layers)} layers, mean and range over heads"]
@@ -260,5 +259,3 @@ def placed(values: Sequence[float | None] | np.ndarray, heads: Sequence[Sequence
 
 class MissingMeasureError(InputError, KeyError):
     """The table lacks a measure. Also a KeyError, as mappings require."""
-
-    __str__ = InputError.__str__

@@ -365,6 +365,8 @@ class NumpyRunner:
             )
         for edit in edits:
             where = f"layer {edit.layer}, head {edit.head}"
+            if min(edit.layer, edit.head, *(edit.edge or ())) < 0:
+                raise InputError("an edit counts from 0", where=where, advice="add the number of them all")
             check_index(edit.layer, sizes.layers, "layer", "the model")
             check_index(edit.head, sizes.heads, "head", f"layer {edit.layer}")
             check_way(edit.do, WAYS, where)
@@ -376,8 +378,6 @@ class NumpyRunner:
                 )
             for place in edit.edge or ():
                 check_index(place, min(text.stop - text.start for text in rows), "token", "edge")
-            if min(edit.layer, edit.head, *(edit.edge or ())) < 0:
-                raise InputError("an edit counts from 0", where=where, advice="add the number of them all")
             of = edit.source
             if of is not None and (of.rows != tuple(rows) or any(layer.contexts is None for layer in of.layers)):
                 raise InputError(

@@ -113,7 +113,8 @@ def _signature(group: Sequence[Parameter]) -> list[tuple[Any, ...]]:
 
 
 def _on_top(anatomy: Anatomy) -> str:
-    return f"on top: {len(anatomy.extra)} tensors, {anatomy.extra.total:,} parameters"
+    count = len(anatomy.extra)
+    return f"on top: {count} tensor{'s' * (count > 1)}, {anatomy.extra.total:,} parameters"
 
 
 def _with_top(anatomy: Anatomy) -> str:
@@ -210,14 +211,14 @@ def _sizes(model: Model) -> list[tuple[str, str]]:
             ("layers", f"{sizes.layers}, counted from 0 to {sizes.layers - 1}"),
             (
                 "heads",
-                f"{sizes.heads} in each layer, counted from 0 to {sizes.heads - 1}; "
-                f"{sizes.layers * sizes.heads} in all",
+                f"{sizes.heads} in each layer, counted from 0 to {sizes.heads - 1}; {sizes.all_heads} in all",
             ),
             ("widths", f"d_model {sizes.d_model}, d_head {sizes.d_head}, feed-forward {sizes.d_ffn:,}"),
             (
                 "tables",
-                f"{sizes.vocab:,} tokens, {sizes.positions:,} positions"
-                + (f", {sizes.types} segments" if sizes.types else ""),
+                f"{sizes.vocab:,} tokens"
+                + (f", {sizes.positions:,} positions" if sizes.positions else "")
+                + (f", {sizes.types} segment{'s' * (sizes.types > 1)}" if sizes.types else ""),
             ),
         ]
     size = sum(entry.nbytes for entry in checkpoint.tensors.values())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.checkpoint import called
-from headscope.results.answers import OutputRow, PartRow, TargetRow, WhyAnswer, filled
+from headscope.results.answers import OutputRow, TargetRow, WhyAnswer, filled
 from headscope.results.head_values import signed
 from headscope.results.score_parts import KAPPA, strongest
 from headscope.runs import effects
@@ -78,20 +77,16 @@ def effects_sheet(model: str, result: Effects, top: int | None = None, predictio
     if result.base_aside is not None:
         unchanged += f", {result.target.aside} {result.base_aside:.4f}"
     return Sheet(
-        record=lambda: {
-            "model": model,
-            "text": result.text,
-            "pair": result.pair,
-            "patch_from": result.patch_from,
-            "tokens": result.axis.tokens,
-            "target": target_record(result.target),
-            "method": result.method,
-            "base": result.base,
-            **({result.target.aside: result.base_aside} if result.target.aside else {}),
-            **({"predictions": prediction.rows()} if prediction is not None else {}),
-            "notes": list(result.notes),
-            "heads": heads(None).records(),
-        },
+        record=answer(
+            "effects",
+            result,
+            model=model,
+            tokens=result.axis.tokens,
+            target=target_record(result.target),
+            **{"probability": None, "cosine": None, result.target.aside: result.base_aside},
+            predictions=None if prediction is None else prediction.rows(),
+            heads=heads(None).records(),
+        ),
         table=lambda: heads(top),
         drawings=(
             title(f"effects of {result.change.size} heads", called(model)),
@@ -118,22 +113,15 @@ def attribution_sheet(model: str, result: Attribution, top: int | None = None, b
     words, parts = labels(result.axis, result.text, result.pair), result.parts(by)
 
     return Sheet(
-        record=lambda: {
-            "model": model,
-            "text": result.text,
-            "pair": result.pair,
-            "target": target_record(result.target),
-            "predictions": [asdict(choice) for choice in result.prediction],
-            "method": result.method,
-            "total": result.total,
-            "rest": result.rest,
-            "gap": result.gap,
-            "kappa": result.kappa,
-            "notes": list(result.notes),
-            "tokens": _token_table(result, None).records(),
-            "parts": [filled(PartRow, part) for part in parts],
-            "checks": [filled(PartRow, part) for part in result.checks],
-        },
+        record=answer(
+            "attribute",
+            result,
+            model=model,
+            target=target_record(result.target),
+            predictions=result.prediction,
+            tokens=_token_table(result, None).records(),
+            parts=parts,
+        ),
         table=lambda: _token_table(result, top),
         drawings=(
             title(f"what {len(words)} tokens add", called(model)),

@@ -199,7 +199,7 @@ def _legend(paper: Paper, scale: Scale, brief: bool) -> Iterable[Line]:
     meaning = (
         "square-root scale, so that small weights are visible (or: --set scale=linear)"
         if scale == "sqrt"
-        else "linear scale (--scale sqrt shows small weights better)"
+        else "linear scale (--set scale=sqrt shows small weights better)"
     )
     yield from notes([f"{meaning}; numbers are per cent, a row adds up to 100"])(paper)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headscope.explain.residual import what_it_lacks
 from headscope.heads import CATALOG
 from headscope.heads.kinds import EVEN, MEANINGS, MEASURES, NAN, PLACES, STRONG, Pattern
 from headscope.heads.measure import all_patterns
@@ -45,12 +46,13 @@ def overview_sheet(trace: Trace) -> Sheet:
         clearest = max(whole, key=lambda pattern: max(pattern.means[name] for name in PLACES))
         look_at = (clearest.layer, clearest.head)
     rows = _pattern_table(patterns)
+    which = "the heads that were kept" if what_it_lacks(trace) else "all heads"
     return Sheet(
         record=lambda: {**trace_record(trace), "heads": rows.records()},
         table=lambda: rows,
         drawings=(
             lambda to: title(
-                f"{_which(trace)}: {len(trace.layers)} layers {to.sign('×', 'x')} {trace.heads} heads, counted from 0",
+                f"{which}: {len(trace.layers)} layers {to.sign('×', 'x')} {trace.heads} heads, counted from 0",
                 trace_aside(trace),
             )(to),
             tokens_line(trace),
@@ -60,12 +62,6 @@ def overview_sheet(trace: Trace) -> Sheet:
         ),
         look_at=look_at,
     )
-
-
-def _which(trace: Trace) -> str:
-    """“all heads”, or “the heads that were kept” if the trace's numbers show that some are missing."""
-    cut = any(record.number is not None or record.numbers is not None for record in trace.layers)
-    return "the heads that were kept" if cut else "all heads"
 
 
 def _grid(patterns: Sequence[Pattern]) -> Drawing:

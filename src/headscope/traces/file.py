@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.attention.scores import Mask, beyond_half, rounded
+from headscope.attention.scores import Mask
 from headscope.attention.terms import RELATIVE, TABLES, Terms
 from headscope.checkpoint.entry import read_tensor
 from headscope.checkpoint.formats import TRACE_FORMAT
@@ -18,9 +18,9 @@ from headscope.checkpoint.raw_files import HeldFile, LocalFile
 from headscope.checkpoint.safetensors_header import read_entries_and_metadata, read_metadata, safetensors_bytes
 from headscope.errors import CheckpointError, HeadscopeError, InputError, TraceError, UnsupportedError
 from headscope.files import BLANK, fault, sealed, write_atomically
-from headscope.results.arrays import Named
+from headscope.results.arrays import Named, full, rounded
 from headscope.results.tokens import TokenAxis
-from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, kept_outputs
+from headscope.traces.layer_records import Cut, LayerRecord, ModelWeights, beyond_half, kept_outputs
 from headscope.traces.record import Trace
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _too_large(path: Path) -> TraceError:
 def _unpack(about: Mapping[str, Any], tensors: Mapping[str, np.ndarray], source: ModelWeights | None) -> Trace:
     def tensor(name: str) -> Any:
         kept = tensors.get(name)
-        return kept.astype(np.float32) if kept is not None and kept.dtype == np.float16 else kept
+        return None if kept is None else full(kept)
 
     layers = []
     for index, layer in enumerate(about["layers"]):

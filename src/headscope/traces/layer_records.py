@@ -36,7 +36,7 @@ class LayerRecord:
         mask: the rule for which keys a query may look at.
         stage: state of q and k: `projected` (X W + b), `scaled` (q is already scaled) or `rotated` (RoPE).
         name: the attention module's name in a live model; empty if the trace is not of a live model.
-        number: the layer's number in the model; None if it is the layer's position in the trace.
+        number: the layer's number in the model; None if all were kept, and it is the layer's position in the trace.
         numbers: the heads' numbers in the layer, if not all were kept; k and v then have one head for each. None if
             all were kept.
         terms: what the model adds to scale * q . k: see headscope.attention.terms.
@@ -123,6 +123,12 @@ def misfit(record: LayerRecord, queries: int, keys: int) -> str | None:
     return None
 
 
+def beyond_half(layer: int, name: str) -> InputError:
+    """The error for numbers that were to be kept in fp16, which is too narrow for them."""
+    found = f"layer {layer}: {name} has numbers beyond 65,504, the largest of fp16"
+    return InputError(found, where="dtype", advice='keep them in fp32, the default: dtype="fp32"')
+
+
 @dataclass(frozen=True)
 class Cut:
     """The row of a batch that a trace holds, without the padding around it.
@@ -207,8 +213,6 @@ def kept_outputs(outputs: Mapping[str, Named]) -> Mapping[str, Named]:
 
 class MissingOutputError(InputError, KeyError):
     """There is no such output. Also a KeyError, as mappings require."""
-
-    __str__ = InputError.__str__
 
 
 def broken_rows(record: LayerRecord) -> Bool[np.ndarray, "heads queries"]:

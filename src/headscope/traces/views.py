@@ -16,7 +16,7 @@ from headscope.attention.scores import Mask, attend, scores, weights
 from headscope.attention.terms import Terms
 from headscope.errors import InputError, TraceError
 from headscope.late import Suggesting, late
-from headscope.results.arrays import NamedMap
+from headscope.results.arrays import NamedMap, full
 from headscope.results.lazy_maps import LazyMap, stacked
 from headscope.results.tokens import TokenAxis, whole_words
 
@@ -370,11 +370,6 @@ class HeadTrace(Suggesting):
             f"layer {self.layer}, head {self.head} (counted from 0){silenced}: "
             f"{len(self.q)} queries, {len(self.k)} keys, d_head {self.q.shape[-1]}, scale {self.scale:.6g}"
         )
-
-
-def full(array: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Upcast half precision to fp32 for arithmetic."""
-    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def kept_values(record: LayerRecord, where: str) -> Float[np.ndarray, "kv_heads keys d_value"]:

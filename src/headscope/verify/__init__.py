@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from headscope.explain.residual import what_it_lacks
 from headscope.model import Model
 from headscope.results.verify_report import Check, Report
 from headscope.traces import Trace
@@ -32,8 +33,6 @@ from headscope.verify.opened import UNKEPT, input_states, paper, transformers_ea
 from headscope.verify.rounding import Limit, Worst, limits_of, row_blocks
 
 __all__ = ["Check", "Report", "Worst", "verify"]
-
-PARTIAL = "the trace has only some of the layers or heads"
 
 
 def verify(trace: Trace, *, reference: bool = True, against: Any = ...) -> Report:
@@ -50,11 +49,11 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = ...) -> Repor
     skipped: list[tuple[str, str]] = []
     model = trace.source
     if isinstance(model, Model):
-        sizes = model.anatomy.computable()
-        whole = sum(len(record.q) for record in trace.layers) == sizes.layers * sizes.heads
-        states = input_states(trace, model) if whole else None
-        if not whole:
-            skipped.append(("the paper's way", PARTIAL))
+        model.anatomy.computable()
+        lacks = what_it_lacks(trace)
+        states = None if lacks else input_states(trace, model)
+        if lacks:
+            skipped.append(("the paper's way", lacks))
         elif states is None:
             skipped.append(("the paper's way", f"{UNKEPT}: trace the text again with hidden_states=True"))
         else:
@@ -64,8 +63,7 @@ def verify(trace: Trace, *, reference: bool = True, against: Any = ...) -> Repor
             checks += eager
             skipped += [("transformers", reason)] if reason else []
         else:
-            unkept = UNKEPT if whole else PARTIAL
-            skipped.append(("transformers", unkept if reference else "not requested"))
+            skipped.append(("transformers", (lacks or UNKEPT) if reference else "not requested"))
         notes += health(trace, model)
     elif model is None:
         skipped.append(("the paper's way", "the trace has no model: pass it with hs.load(file, model=hs.open(…))"))

@@ -13,7 +13,7 @@ async function pinnedWeight(): Promise<number | null> {
   const [now, r, c] = [wanted.value, row.value, column.value];
   if (!now || r === null || c === null) return null;
   const weight = await cellAt(now, r, c);
-  return maskOf(now.doc.info, now.layer, now.mean)?.(now.shown.rows[r], now.shown.columns[c], weight) ? null : weight;
+  return maskOf(now)?.(now.shown.rows[r], now.shown.columns[c], weight) ? null : weight;
 }
 
 /** What was hidden, joined or weighted. */
@@ -57,7 +57,7 @@ export function sentencesOf(picture: Picture, part?: Window, weight?: number | n
     key && !query && say("figure_key", { token: key.text, ...places }),
     say("figure_colours", { scale: say(`scale_${state.scale.value}`), most: end(mostOf(picture)) }),
     (state.mode.value === "lines" || (part && state.mode.value === "both")) && say("figure_lines", { share: percent(state.mass.value) }),
-    maskOf(info, at.value.layer, mean.value) && say("figure_masked"),
+    maskOf(wanted.value!) && say("figure_masked"),
     ...(part ? partOf(part) : []),
     notes.length > 0 && `(${notes.join("; ")})`,
     // last, because a figure cuts what is too long

@@ -64,7 +64,7 @@ async function saveCsv(): Promise<void> {
   if (height * width > EVERY_CELL) throw new Error(say("save_large", { n: count(height * width), most: count(EVERY_CELL) }));
   const data = await cellsOf(now, box);
   const [rows, columns] = [words.rows.slice(top, bottom), words.columns.slice(left, right)];
-  const masked = maskOf(now.doc.info, now.layer, now.mean);
+  const masked = maskOf(now);
   const { sentences } = await captionOf(picture, box);
   // in one line, without the marks that keep quoted words apart on a screen
   const caption = sentences.join(" ").replace(/[\u2068\u2069]/g, "").replace(/\s+/g, " ");

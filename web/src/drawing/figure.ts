@@ -2,6 +2,7 @@
 import { theme } from "../state/appearance";
 import { escaped } from "./files";
 import { measured, Pen, pens, within } from "./pen";
+import { letters } from "../words";
 
 /** What only works on a screen. */
 const LEFT_OUT = "button:not(.plain), select, input, .menu, .strongest, .heading, .tools";
@@ -25,7 +26,7 @@ function wrapped(text: string, wide: number): string[] {
     lines[lines.length - 1] += segment;
     used += size;
   }
-  return lines.length > CAPTION_LINES ? [...lines.slice(0, CAPTION_LINES - 1), `${lines[CAPTION_LINES - 1].slice(0, -1)}…`] : lines;
+  return lines.length > CAPTION_LINES ? [...lines.slice(0, CAPTION_LINES - 1), `${letters(lines[CAPTION_LINES - 1]).slice(0, -1).join("")}…`] : lines;
 }
 
 const isSeen = (colour: string): boolean => !/, 0\)$|^transparent$/.test(colour);

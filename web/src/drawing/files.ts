@@ -18,4 +18,4 @@ export const csvCell = (value: string): string => `"${(/^[=+\-@\t\r\n＝＋－�
 /** Text of an SVG that is written as a string; characters not allowed in XML are replaced. */
 export const escaped = (text: string): string =>
   // eslint-disable-next-line no-control-regex
-  text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, "�").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
+  text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "�").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");

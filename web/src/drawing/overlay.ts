@@ -33,6 +33,6 @@ export function followOverlay(): void {
       const data = await rowsOf(one, looked, looked + 1, `overlay ${n}`);
       return (r) => (r === looked ? data : null);
     };
-    Promise.all(heads.map(rowsAt)).then((found) => { if (ticket === turn) overlaidRows.value = found; }, () => undefined);
+    Promise.all(heads.map(rowsAt)).catch(() => []).then((found) => { if (ticket === turn) overlaidRows.value = found; });
   });
 }

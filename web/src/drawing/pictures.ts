@@ -255,8 +255,10 @@ export function followRow(): void {
       return;
     }
     if (now_picture.full) return;
-    rowsOf(now, i, i + 1, "row").then((data) => {
-      if (lookedRow.peek() === i && wanted.peek() && wantedKey(wanted.peek()!) === key) rowNumbers.value = { row: i, data };
-    }, () => undefined);
+    const put = (row: typeof rowNumbers.value): void => {
+      if (lookedRow.peek() === i && wantedKey(wanted.peek()!) === key) rowNumbers.value = row;
+    };
+    // those of another head are none of this one
+    rowsOf(now, i, i + 1, "row").then((data) => put({ row: i, data }), () => put(null));
   });
 }

@@ -1,11 +1,11 @@
 // Answers to the page's questions, as headscope/page/server.py and runs.py give them: traces, and runs of cause and effect.
 import type { Ask, Outcome, Run as Record_, Result } from "../model/ask";
-import type { Change } from "../model/backend";
+import { Refused, type Change } from "../model/backend";
 import { forward, rerun, type Edit, type Pass } from "./forward";
 import type { Run } from "./heads";
 import { Model } from "./model";
-import { dot, softmax } from "./products";
-import { Refused } from "./refused";
+import { softmax } from "./products";
+import { dot } from "../trace/terms";
 import { choose, masksOf, plain, read, tokenId, type Asker } from "./targets";
 import { maskedWord, partsOf, pooled } from "./tops";
 import { labels, traceFile, type Catalog } from "./tracefile";

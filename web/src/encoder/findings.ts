@@ -3,7 +3,7 @@ import { weightRow } from "../trace/cells";
 import { contentOf, type Part } from "./content";
 import { rerun } from "./forward";
 import type { Model } from "./model";
-import { dot } from "./products";
+import { dot } from "../trace/terms";
 import { headOf, type Run, type Writes } from "./heads";
 
 export interface Cell {

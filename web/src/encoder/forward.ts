@@ -1,7 +1,8 @@
 // The forward pass of a post-norm encoder (Devlin et al. 2018), to be read beside headscope/encoder/forward.py.
-import { ACTIVATIONS, add, dot, linear, norm } from "./products";
+import { ACTIVATIONS, add, linear, norm } from "./products";
+import { dot } from "../trace/terms";
 import type { Model } from "./model";
-import { Refused } from "./refused";
+import { Refused } from "../model/backend";
 
 /** A change of one head's contexts: zero or their mean over the text, another run's, or without one edge. */
 export interface Edit {

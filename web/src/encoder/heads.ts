@@ -2,7 +2,8 @@
 import type { HeadArrays } from "../trace/head";
 import { join, type Pass } from "./forward";
 import type { Model } from "./model";
-import { dot, linear } from "./products";
+import { linear } from "./products";
+import { dot } from "../trace/terms";
 import type { Encoded } from "./wordpiece";
 
 /** A text, its tokens and its pass. */

@@ -1,9 +1,8 @@
 // The model in the page: WordPiece, a forward pass, and answers to the page's questions. Runs in a worker.
 import { Desk, type Line, type Without } from "./answers";
 import { Model } from "./model";
-import { Refused } from "./refused";
 import type { Catalog } from "./tracefile";
-import type { Change } from "../model/backend";
+import { Refused, type Change } from "../model/backend";
 
 export { Desk } from "./answers";
 export { forward, rerun } from "./forward";

@@ -1,4 +1,5 @@
 // x W + b, norms and activations over rows of numbers: sums in 64 bits, results in 32. As in headscope.encoder.
+import { dot } from "../trace/terms";
 
 /**
  * x W + b, (rows, out), for a weight as stored, (out, into). Four rows and two columns at a time: each number that is read
@@ -32,13 +33,6 @@ export function linear(x: Float32Array, weight: Float32Array, bias: Float32Array
   for (; t < rows; t++) for (let o = 0; o < out; o++) y[t * out + o] = dot(x, t * into, weight, o * into, into);
   if (bias) for (let n = 0; n < y.length; n++) y[n] += bias[n % out];
   return y;
-}
-
-/** The product of `size` numbers of each array, from places on. */
-export function dot(a: Float32Array, at: number, b: Float32Array, from: number, size: number): number {
-  let sum = 0;
-  for (let n = 0; n < size; n++) sum += a[at + n] * b[from + n];
-  return sum;
 }
 
 export function add(x: Float32Array, y: Float32Array): Float32Array {

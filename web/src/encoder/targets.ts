@@ -3,7 +3,7 @@ import type { Ask, Target as Named } from "../model/ask";
 import type { Pass } from "./forward";
 import type { Model } from "./model";
 import { softmax } from "./products";
-import { Refused } from "./refused";
+import { Refused } from "../model/backend";
 import { maskedWord, pooled } from "./tops";
 import type { Encoded } from "./wordpiece";
 

@@ -1,5 +1,5 @@
 // A pass as a trace file, as headscope/page/trace.py writes it for the page: Q, K, V and what the page shows at once.
-import { measure, type Roles } from "../trace/measures";
+import { measure, withMasses, type Roles } from "../trace/measures";
 import { contentOf } from "./content";
 import { findings } from "./findings";
 import { headOf, writes, type Run, type Writes } from "./heads";
@@ -43,8 +43,7 @@ export function traceFile(model: Model, run: Run, catalog: Catalog): ArrayBuffer
   const parts = contentOf(run.encoded, run.text, run.pair, prefix, spelled[unknown]);
   const { special, segments } = run.encoded;
   const known: Roles = { masses: { punctuation: parts.map(({ role }) => role === "punctuation") }, texts: special.map((apart, at) => (apart || run.pair === null ? -1 : segments[at])) };
-  const flags = Object.entries(masses).map(([name, spelled]) => [name, run.encoded.tokens.map((token, at) => special[at] && spelled.includes(token))]);
-  const roles: Roles = { ...known, masses: { ...known.masses, ...Object.fromEntries(flags) } };
+  const roles = withMasses(known, masses, run.encoded);
   run.pass.layers.forEach(({ q, k, v, lse }, layer) => {
     for (const [name, data] of Object.entries({ q, k, v })) tensors[`layers.${layer}.${name}`] = { dtype: "F32", shape: [heads, tokens, wide], data };
     tensors[`layers.${layer}.lse`] = { dtype: "F64", shape: [heads, tokens], data: lse };

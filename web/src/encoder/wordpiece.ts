@@ -1,6 +1,6 @@
 // WordPiece as the `tokenizers` library has it: BERT's normalizer and pre-tokenizer, then the longest tokens first.
 import type { Axis } from "../trace/trace";
-import { Refused } from "./refused";
+import { Refused } from "../model/backend";
 import { DECOMPOSED, DROPPED, IDEOGRAPHS, MARKS, PUNCTUATION, SEPARATORS, SPACES } from "./unicode";
 
 /** A special token of the template, or the text in that place (0 or 1). */

@@ -2,7 +2,7 @@
 import { batch, computed } from "@preact/signals";
 import * as state from "../state/state";
 import { column, doc, row, shown, type Doc } from "../state/store";
-import type { Shown } from "../text/shown";
+import type { Label, Shown } from "../text/shown";
 import type { Sets } from "../trace/masses";
 
 /** A question about tokens, and the same as text, to know it again. */
@@ -49,6 +49,9 @@ export type Side = "row" | "column";
 export const sides = (side: Side) => (side === "row"
   ? { hover: state.hoverRow, pinned: row, held: state.query, set: state.from }
   : { hover: state.hoverColumn, pinned: column, held: state.key, set: state.to });
+
+/** A side's words on the screen; none where there is no text. */
+export const labelsOf = (side: Side): Label[] => (side === "row" ? shown.value?.rows : shown.value?.columns) ?? [];
 
 /** Pin a token, or let it go where the reader pinned it before. */
 export function pin(side: Side, place: number, { tokens }: { tokens: readonly number[] }): void {

@@ -1,5 +1,6 @@
 // The catalog of statistics, whose names, units and ranges come from Python (headscope/heads/catalog.py).
 import { signal } from "@preact/signals";
+import type { TraceInfo } from "../trace/trace";
 import { isWord, say, spoken } from "../words";
 
 export interface Statistic {
@@ -34,6 +35,15 @@ export function statisticUnit(name: string): string {
 /** Statistic -> spellings of the special tokens whose weight it measures. */
 export const massTokens = (): Record<string, string[]> =>
   Object.fromEntries(catalog.value.flatMap(({ name, tokens }) => (tokens ? [[name, tokens]] : [])));
+
+/** Rows and columns of a thumbnail, at most. */
+const THUMB = 48;
+
+/** Thumbnails of so many heads whose pictures have these rows and columns, without a cell yet. */
+export function blankThumbs(heads: number, rows: number, columns: number): NonNullable<TraceInfo["thumbs"]> {
+  const [high, wide] = [Math.min(THUMB, rows), Math.min(THUMB, columns)];
+  return { data: new Uint8Array(heads * high * wide), rows: high, columns: wide };
+}
 
 /** No number yet of so many heads, for each statistic. */
 export const blank = (heads: number): Record<string, Float32Array> =>

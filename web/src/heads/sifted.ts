@@ -1,6 +1,6 @@
 // Thumbnails and statistics of what the filters leave of each head: computed while they are on.
 import { signal } from "@preact/signals";
-import { blank, massTokens } from "./catalog";
+import { blank, blankThumbs, massTokens } from "./catalog";
 import * as state from "../state/state";
 import { each, gather, type Gathered } from "./gathering";
 import { doc, shown } from "../state/store";
@@ -17,7 +17,6 @@ interface Sifted extends Gathered, Pick<TraceInfo, "thumbs" | "statistics"> {
 /** The numbers of heads with a filter on; null without. */
 export const sifted = signal<Sifted | null>(null);
 
-const MOST = 48;
 const KEPT = 6;
 
 export function followSifted(): void {
@@ -31,16 +30,16 @@ export function followSifted(): void {
     const hides = view.rows.members.length < queries.tokens.length || view.columns.members.length < keys.tokens.length;
     if ((!hides && !state.merged.value && !normed) || !rows || !columns) return null;
     const key = [id, state.filter.value, state.special.value, state.merged.value, normed].join("/");
-    const [high, wide] = [Math.min(MOST, rows), Math.min(MOST, columns)];
+    const thumbs = blankThumbs(heads * layers, rows, columns);
     return {
       layers, heads,
-      blank: { key, every: siftedShare(view), done: 0, thumbs: { data: new Uint8Array(heads * layers * high * wide), rows: high, columns: wide }, statistics: blank(heads * layers) },
+      blank: { key, every: siftedShare(view), done: 0, thumbs, statistics: blank(heads * layers) },
       ask: each(heads, sifted, key, (layer, head) => engine.ask("measure", { trace: id, layer, head, masses: massTokens(), view, normed }, undefined, "background")),
       add: ({ thumbs, statistics: before }: Sifted, answers: ArrayLike<HeadMeasure>, from: number) => {
         const data = thumbs!.data.slice();
         const statistics = Object.fromEntries(Object.entries(before!).map(([name, numbers]) => [name, numbers.slice()]));
         Array.from(answers).forEach((measured, n) => {
-          data.set(measured.thumb, (from + n) * high * wide);
+          data.set(measured.thumb, (from + n) * measured.thumb.length);
           for (const [name, value] of Object.entries(measured.statistics)) if (statistics[name]) statistics[name][from + n] = value;
         });
         return { thumbs: { ...thumbs!, data }, statistics };

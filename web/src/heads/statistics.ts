@@ -3,7 +3,7 @@ import { computed, signal } from "@preact/signals";
 import { MOVED } from "../drawing/colour";
 import * as state from "../state/state";
 import { betweenSets, pinnedCell, question } from "./asking";
-import { catalog } from "./catalog";
+import { blankThumbs, catalog } from "./catalog";
 import { between, gatherNumbers, weight, type Coming } from "./pinned";
 import { apart, asked, isDuel, joint, otherDoc, otherShown, partner } from "../state/comparing";
 import { regroup } from "../text/shown";
@@ -32,7 +32,6 @@ export const alike = signal<Coming | null>(null);
 /** How much of each head's weight moves from A to B, and pictures of that: a byte a cell, `STILL` where nothing does. */
 export const changed = signal<(Coming & Pick<TraceInfo, "thumbs">) | null>(null);
 export const STILL = 128;
-const THUMB = 48;
 
 /** The weight of the pinned cell in B, and between two sets of tokens. */
 const weightB = signal<Coming | null>(null);
@@ -59,18 +58,19 @@ export function followNumbers(): void {
     const key = [a.id, b.id, state.filter.value, state.special.value, state.merged.value].join("/");
     const measured = both.rows.map((_, n) => [n]).filter(([n]) => n % everyRow(both.rows.length) === 0);
     const [view, other] = [both.a, both.b].map((whole) => ({ ...whole, rows: regroup(whole.rows, measured) }));
-    const [rows, columns] = [Math.min(THUMB, measured.length), Math.min(THUMB, size(view.columns))];
+    const thumbs = blankThumbs(layers * heads, measured.length, size(view.columns));
+    thumbs.data.fill(STILL);
     return {
       layers, heads,
-      blank: { key, numbers: new Float32Array(layers * heads).fill(NaN), done: 0, thumbs: { data: new Uint8Array(layers * heads * rows * columns).fill(STILL), rows, columns } },
+      blank: { key, numbers: new Float32Array(layers * heads).fill(NaN), done: 0, thumbs },
       ask: each(heads, changed, key, (layer, head) => engine.ask("moved", {
-        trace: a.id, layer, head, mean: null, view, minus: { trace: b.id, layer, head, mean: null, view: other }, height: rows, width: columns,
+        trace: a.id, layer, head, mean: null, view, minus: { trace: b.id, layer, head, mean: null, view: other }, height: thumbs.rows, width: thumbs.columns,
       }, undefined, "background")),
       add: ({ numbers: before, thumbs }: NonNullable<typeof changed.value>, answers: ArrayLike<Difference>, from: number) => {
         const [numbers, data] = [before.slice(), thumbs!.data.slice()];
         Array.from(answers).forEach((answer, n) => {
           numbers[from + n] = answer.moved;
-          data.set(Uint8Array.from(answer.data, (value) => STILL + Math.sign(value) * Math.round(127 * Math.sqrt(Math.min(1, Math.abs(value) / MOVED)))), (from + n) * rows * columns);
+          data.set(Uint8Array.from(answer.data, (value) => STILL + Math.sign(value) * Math.round(127 * Math.sqrt(Math.min(1, Math.abs(value) / MOVED)))), (from + n) * answer.data.length);
         });
         return { numbers, thumbs: { ...thumbs!, data } };
       },

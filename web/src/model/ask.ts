@@ -92,6 +92,13 @@ export interface Run {
   trace: string | null;
 }
 
+/** True if a head is among these. */
+export const hasHead = (heads: Ask["ablate"], layer: number, head: number): boolean => heads.some(([l, h]) => l === layer && h === head);
+
+/** These heads with one more, or without it where it is among them. */
+export const toggled = (heads: Ask["ablate"], layer: number, head: number): Ask["ablate"] =>
+  hasHead(heads, layer, head) ? heads.filter(([l, h]) => l !== layer || h !== head) : [...heads, [layer, head]];
+
 export const NOTHING: Ask = { kind: "heads", method: "zero", target: null, ablate: [], mask: [], replace: [], edge: null, patch_from: null };
 
 /** Equal for equal questions. */

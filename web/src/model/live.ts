@@ -1,7 +1,7 @@
 // A page with a model runs each text as it is typed, in place of the one before.
 import { batch, effect, signal } from "@preact/signals";
 import { Refused } from "./backend";
-import type { Outcome } from "./ask";
+import type { Ask, Outcome } from "./ask";
 import type { Shares } from "../encoder/answers";
 import { held, type Guess } from "../heads/guesses";
 import { Local } from "./local";
@@ -10,7 +10,7 @@ import { backend, outcomes, start, trouble } from "./remote";
 import { toShare } from "../state/hash";
 import * as state from "../state/state";
 import { FIELDS } from "../state/state";
-import { doc, docs, headOf, lookAt, openTrace, reason, setB, shown, type Doc } from "../state/store";
+import { chunks, doc, docs, headOf, lookAt, openTrace, reason, setB, shown, type Doc } from "../state/store";
 import { engine } from "../trace/engine";
 import { largestPlaces } from "../trace/strongest";
 import { fromBase64 } from "../trace/safetensors";
@@ -19,7 +19,7 @@ import { say } from "../words";
 /** The sentence, and the one that it is compared with; null where there is none. */
 export const texts = signal<[string, string | null]>(["", null]);
 /** Heads that are silenced in both. */
-export const silent = signal<readonly (readonly [number, number])[]>([]);
+export const silent = signal<Ask["ablate"]>([]);
 /** Milliseconds from the keystroke to the picture, of how many tokens, and the keystroke's number. */
 export const took = signal<{ tokens: number; ms: number; turn: number } | null>(null);
 /** The guess with every head, to hold it against. */
@@ -39,18 +39,12 @@ let left = new AbortController();
 /** The first sentence's trace, unless its tab was closed. */
 export const first = (): Doc | undefined => docs.value.find(({ id }) => id === ids[0]);
 
-/** True while heads are silenced in this way. */
-export const isSilent = (layer: number, head: number): boolean => silent.value.some(([l, h]) => l === layer && h === head);
-
-/** The chunks of the packed model; each is removed from the page as it is read. */
+/** The packed model. */
 function packed(bytes: number): ArrayBuffer {
   const all = new Uint8Array(bytes);
   let at = 0;
-  for (let n = 0; ; n++) {
-    const element = document.getElementById(`hs-model-${n}`);
-    if (!element) break;
-    const part = fromBase64(element.textContent ?? "");
-    element.remove();
+  for (const base64 of chunks((part) => `hs-model-${part}`)) {
+    const part = fromBase64(base64);
     all.set(part, at);
     at += part.length;
   }
@@ -82,7 +76,7 @@ async function show(slot: 0 | 1): Promise<void> {
   const text = texts.value[slot];
   if (text === null) return drop();
   if (!text.trim()) throw new Refused(say("live_empty"));
-  const answer = await local!.trace({ text, ablate: silent.value.map(([layer, head]) => [layer, head]) });
+  const answer = await local!.trace({ text, ablate: silent.value });
   if (stale.has(slot)) return;
   const old = ids[slot];
   await openTrace({ bytes: answer.bytes }, null, answer.id, null, (one) => batch(() => {
@@ -245,12 +239,8 @@ async function background(): Promise<void> {
   }
 }
 
-/** The heads that are silenced, with this one silenced, too, or let speak again. */
-export const toggled = (layer: number, head: number): typeof silent.value =>
-  isSilent(layer, head) ? silent.value.filter(([l, h]) => l !== layer || h !== head) : [...silent.value, [layer, head]];
-
 /** Silence these heads in both texts, and no others. */
-export async function silence(heads: typeof silent.value): Promise<void> {
+export async function silence(heads: Ask["ablate"]): Promise<void> {
   silent.value = heads;
   await again(0, 1);
 }

@@ -52,7 +52,7 @@ export const asked = computed<Ask | null>(() => {
     const { ablate, mask, replace } = chosen.value;
     return ablate.length + mask.length + replace.length ? { ...ask, kind: "change", method: "", ablate, mask, replace } : null;
   }
-  if (way === "cut") return pinned.value && doc.value ? { ...ask, kind: "edge", method: "", edge: [...headHere(), ...pinned.value] } : null;
+  if (way === "cut") return pinned.value && { ...ask, kind: "edge", method: "", edge: [...headHere(), ...pinned.value] };
   if (way === "edge") return pinned.value && { ...ask, method: way, edge: pinned.value };
   if (way === "patch") return patchText.value.trim() ? { ...ask, method: way, patch_from: patchText.value } : null;
   if (way === "groups") return { ...ask, kind: way, method: "" };
@@ -153,9 +153,8 @@ function adopt({ ask }: Run): void {
   if (ask.patch_from !== null) patchText.value = ask.patch_from;
   const base = origin.value?.remote;
   if (ask.kind === "change" && base) choices.value = { ...choices.value, [base]: { ablate: ask.ablate, mask: ask.mask, replace: ask.replace } };
-  const info = doc.value?.info;
-  if (!ask.edge || !info) return;
-  const place = ask.kind === "edge" ? placeOf(info, ask.edge[0], ask.edge[1]) : at.value;
+  if (!ask.edge) return;
+  const place = ask.kind === "edge" ? placeOf(doc.value!.info, ask.edge[0], ask.edge[1]) : at.value;
   if (place) [state.layer.value, state.head.value] = [place.layer, place.head];
   [state.query.value, state.key.value] = [ask.edge.at(-2)!, ask.edge.at(-1)!];
 }

@@ -1,6 +1,6 @@
 // Cause and effect: put a change and an output, run the model, and see what the change makes of the output.
 import { useSignal } from "@preact/signals";
-import { changeName, signed, targetName, type Outcome, type Run, type Target } from "../model/ask";
+import { changeName, hasHead, signed, targetName, toggled, type Outcome, type Run, type Target } from "../model/ask";
 import { cancel, hasModel, outcomes, running, start } from "../model/remote";
 import { again, arriving, asked, choose, chosen, go, headHere, look, origin, patchText, pinned, reopen, runs, shownRun, stale, target } from "../model/runs";
 import * as state from "../state/state";
@@ -14,12 +14,7 @@ import { Bars, EachHead, inOrder } from "./effects";
 import { Groups } from "./groups";
 import { Inked } from "./inked";
 
-const isSilent = (layer: number, head: number): boolean => chosen.value.ablate.some(([l, h]) => l === layer && h === head);
-
-function silence(layer: number, head: number): void {
-  const { ablate } = chosen.value;
-  choose({ ablate: isSilent(layer, head) ? ablate.filter(([l, h]) => l !== layer || h !== head) : [...ablate, [layer, head]] });
-}
+const silence = (layer: number, head: number): void => choose({ ablate: toggled(chosen.value.ablate, layer, head) });
 
 function mask(places: number[]): void {
   const { mask, replace } = chosen.value;
@@ -53,8 +48,7 @@ export function cutEdge(): void {
 }
 
 export function Causes() {
-  const base = origin.value;
-  if (!base) return null;
+  const base = origin.value!;
   if (!hasModel.value && !runs.value.length) return <EmptyCentre>{say("offline_keys")}</EmptyCentre>;
   const one = shownRun.value;
   const coming = arriving.value?.base === base.remote ? arriving.value : null;
@@ -99,7 +93,7 @@ function Question() {
           : <button key="cancel" type="button" data-test="cancel" onClick={() => cancel()}>{say("cancel")}</button>}
         <span class="quiet running" role="status">{running.value}</span>
       </form>
-      {way === "these" && <Choices />}
+      {way === "these" && <Choices key={origin.value!.id} />}
     </>
   );
 }
@@ -124,6 +118,7 @@ function Choices() {
   const { ablate, mask: masked, replace } = chosen.value;
   const { labels } = origin.value!.info.queries;
   const [l, h] = headHere();
+  const isSilent = hasHead(ablate, l, h);
   const held = useSignal(pinned.value?.[0] ?? 0);
   const written = useSignal("");
   const [place, word] = [held.value, written.value];
@@ -138,7 +133,7 @@ function Choices() {
       {silent && <dd class="quiet both">{say(start.value.fills ? "causes_mask_one" : "causes_no_outputs")}</dd>}
       <dt>{say("causes_heads")}</dt>
       <dd>
-        <button onClick={toggleHead} aria-pressed={isSilent(l, h)} data-test="silence">{say(isSilent(l, h) ? "causes_back_head" : "causes_this_head", { head: `${l}.${h}` })}</button>
+        <button onClick={toggleHead} aria-pressed={isSilent} data-test="silence">{say(isSilent ? "causes_back_head" : "causes_this_head", { head: `${l}.${h}` })}</button>
         {ablate.map(([a, b]) => <button key={`${a}.${b}`} class="on" onClick={() => silence(a, b)}>{a}.{b} ×</button>)}
       </dd>
       <dt>{say("causes_tokens")} <small>{say(start.value.mask ? "causes_press" : "causes_no_mask")}</small></dt>

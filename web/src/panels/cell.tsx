@@ -28,8 +28,8 @@ const LISTED = 7;
 /** Products whose numbers are written. */
 const BANDS = 3;
 
-/** The steps of one token's weight on another, and the number that the picture has for the two: of whole words, for instance. */
-interface Found { chain: Chain; key: string; wrote: Written; drawn: number; i: number; j: number }
+/** The steps of one token's weight on another, their head, and the number that the picture has for the two: of whole words, for instance. */
+interface Found { chain: Chain; key: string; wrote: Written; drawn: number; i: number; j: number; from: Label; to: Label; layer: number; n: number }
 
 /** The token that the steps are of: the pinned one, or the first of its word. */
 const stepped = (label: Label | undefined, pinned: number | null): number | undefined => label?.tokens[label.tokens.indexOf(pinned!)] ?? label?.tokens[0];
@@ -39,40 +39,37 @@ export function Cell() {
   const { row: r, column: c } = rested.value;
   const found = useSignal<Found | null>(null);
   const current = found.value;
-  const { layer, head } = at.value;
+  const { layer, head, n } = at.value;
   const [i, j] = [r === null ? undefined : stepped(words.rows[r], state.query.value), c === null ? undefined : stepped(words.columns[c], state.key.value)];
   const now = { ...wanted.value!, mean: null };
   const key = `${wantedKey(now)}/${i}/${j}`;
   useEffect(() => {
     if (i === undefined || j === undefined) return;
     engine.ask("chain", { trace: now.doc.id, layer, head, i, j }, "chain")
-      .then(async (chain) => { found.value = { chain, key, i, j, drawn: await cellAt(now, r!, c!), wrote: await written(now.doc, layer, head, i, j) }; })
+      .then(async (chain) => { found.value = { chain, key, i, j, layer, n, from: words.rows[r!], to: words.columns[c!], drawn: await cellAt(now, r!, c!), wrote: await written(now.doc, layer, head, i, j) }; })
       .catch(() => undefined);
   }, [key]);
-  const ready = r !== null && c !== null && i !== undefined && j !== undefined && current?.key === key ? current : null;
+  const ready = current?.key === key ? current : null;
   // without a pinned cell this is one line, whatever the pointer rests on
-  if (row.value === null || column.value === null || r === null || c === null) {
+  if (row.value === null || column.value === null) {
     return (
       <section class="panel cell empty" aria-label={say("cell")}>
-        {ready && r !== null && c !== null
-          ? <p class="one"><Text of={words.rows[r]} /> → <Text of={words.columns[c]} /> <span>{ready.chain.masked ? say("cell_masked") : say("cell_line", {
+        {ready
+          ? <p class="one"><Text of={ready.from} /> → <Text of={ready.to} /> <span>{ready.chain.masked ? say("cell_masked") : say("cell_line", {
             dot: number(ready.chain.dot, 2), score: number(ready.chain.score), weight: number(ready.chain.weight),
           })} {ofTokens(ready)}</span></p>
           : <p class="one" title={say("cell_pick")}>{say("cell_pick")}</p>}
       </section>
     );
   }
-  if (i === undefined || j === undefined || !current) return <section class="panel cell" aria-label={say("cell")} aria-busy="true" />;
-  const props = { found: current, from: words.rows[r], to: words.columns[c] };
-  return state.chain.value ? <Opened {...props} /> : <Line {...props} />;
+  if (!current) return <section class="panel cell" aria-label={say("cell")} aria-busy="true" />;
+  return state.chain.value ? <Opened {...current} /> : <Line {...current} />;
 }
 
 const W = ({ of }: { of: string }) => <msub><mi>W</mi><mi mathvariant="normal">{of}</mi></msub>;
 
 /** Parts of a formula: numbers, names, and signs. */
 const formula = (text: string) => text.split(" ").map((part) => (/\d/.test(part) ? <mn>{part}</mn> : /[a-z∞]/.test(part) ? <mi>{part}</mi> : <mo>{part}</mo>));
-
-interface Shown { found: Found; from: Label; to: Label }
 
 /** Which tokens the steps are of, where the picture's number is not their weight. */
 function ofTokens({ chain: { weight, masked }, drawn, i, j }: Found): string {
@@ -81,7 +78,7 @@ function ofTokens({ chain: { weight, masked }, drawn, i, j }: Found): string {
   return say("s_drawn", { n: number(drawn), what: remarks().join("; "), token: spelled(queries, i), text: spelled(keys, j), weight: number(weight) });
 }
 
-const Pair = ({ from, to }: { from: Label; to: Label }) => (
+const Pair = ({ from, to }: Found) => (
   tell("from_to", { token: <Text of={from} class="pin" />, text: <Text of={to} class="pin" /> })
 );
 
@@ -97,13 +94,13 @@ function added({ bias, terms }: Chain): string {
 const seen = ({ scores }: Chain): number[] => [...scores.keys()].filter((n) => scores[n] > -1e30);
 
 /** The five numbers. */
-function Line({ found, from, to }: Shown) {
-  const { chain, drawn, wrote: { norm, share } } = found;
+function Line(found: Found) {
+  const { chain, drawn, layer, n, wrote: { norm, share } } = found;
   const info = doc.value!.info;
-  const how = `${standard(info, at.value.layer) ? `÷ √${info.dHead}` : `× ${number(chain.scale, 4)}`}${added(chain)}`;
+  const how = `${standard(info, layer) ? `÷ √${info.dHead}` : `× ${number(chain.scale, 4)}`}${added(chain)}`;
   return (
     <section class="panel cell line" aria-label={say("cell")}>
-      <h2 data-test="cell">{say("how_weight", { weight: number(drawn) })}<small><Pair from={from} to={to} />, {say("layer_head_short", { head: headLabel(info, at.value.n) })}</small></h2>
+      <h2 data-test="cell">{say("how_weight", { weight: number(drawn) })}<small><Pair {...found} />, {say("layer_head_short", { head: headLabel(info, n) })}</small></h2>
       {chain.masked && <p>{say("cell_masked")}</p>}
       <p class="quiet small">{ofTokens(found)}</p>
       {!chain.masked && <Numbers of={[
@@ -111,7 +108,7 @@ function Line({ found, from, to }: Shown) {
         ["score", number(chain.score), say("n_score", { how })],
         ["weight", number(chain.weight), say("n_weight", { n: seen(chain).length })],
         ["wrote", norm === undefined ? "" : number(norm * chain.weight, 2), say("n_written")],
-        ["layer-share", share === undefined ? "" : percent(share), say("n_share", { n: info.layerNumbers[at.value.layer] })],
+        ["layer-share", share === undefined ? "" : percent(share), say("n_share", { n: info.layerNumbers[layer] })],
       ]} />}
       <span class="row">
         <CutEdge />
@@ -124,10 +121,10 @@ function Line({ found, from, to }: Shown) {
 const standard = (info: { layers: { scale: number }[]; dHead: number }, layer: number): boolean => Math.abs(info.layers[layer].scale - 1 / Math.sqrt(info.dHead)) < 1e-6;
 
 /** Every step, over everything below the sentence. */
-function Opened({ found, from, to }: Shown) {
-  const { chain, drawn, i, j, wrote: { norm, size, share } } = found;
+function Opened(found: Found) {
+  const { chain, drawn, i, j, layer, wrote: { norm, size, share } } = found;
   const info = doc.value!.info;
-  const rule = info.layers[at.value.layer];
+  const rule = info.layers[layer];
   const d = info.dHead;
   const dModel = info.anatomy?.sizes.d_model;
   const steps = state.step.value === 0 ? state.STEPS : state.step.value;
@@ -141,13 +138,13 @@ function Opened({ found, from, to }: Shown) {
   const agree = chain.product.reduce((sum, value) => sum + Number(value > 0), 0);
   const alone = strongest.reduce((sum, n) => sum + chain.product[n], 0);
   const stage = `stage_${rule.stage}`;
-  const scaled = standard(info, at.value.layer);
+  const scaled = standard(info, layer);
   const open = { of: steps };
   const bands = { bands: strongest };
   return (
     <section class="panel cell chain" aria-label={say("cell")}>
       <div class="row spread">
-        <h1 data-test="cell">{say("layer_head_short", { head: headLabel(info, at.value.n) })}, <Pair from={from} to={to} />: <b>{number(drawn)}</b></h1>
+        <h1 data-test="cell">{say("layer_head_short", { head: headLabel(info, found.n) })}, <Pair {...found} />: <b>{number(drawn)}</b></h1>
         <span class="row">
           <button onClick={nextStep} data-test="step">{state.step.value === 0 ? say("walk") : state.step.value < state.STEPS ? say("walk_at", { n: state.step.value, of: state.STEPS }) : say("step_all")} <kbd>⏎</kbd></button>
           <CutEdge />

@@ -48,12 +48,12 @@ export function EachHead({ run }: { run: Run }) {
   );
 }
 
-const isHere = (effect: Effect): boolean => doc.value !== null && headLabel(doc.value.info, at.value.n) === name(effect);
+const isHere = (effect: Effect): boolean => headLabel(doc.value!.info, at.value.n) === name(effect);
 
 /** Look at a head of the text in view, if it has it. */
 function look(effect: Effect | undefined): void {
-  const info = doc.value?.info;
-  const place = info && effect && placeOf(info, effect.layer, effect.head);
+  const { info } = doc.value!;
+  const place = effect && placeOf(info, effect.layer, effect.head);
   if (place) choose(info, place.n);
 }
 

@@ -262,7 +262,8 @@ export function Grid() {
   const { info } = doc.value!;
   const slot = layout(info);
   const close = isClose(slot);
-  const names = [...(guesses.value ? ["guess"] : []), ...known.value, "weight", "mass", "similarity", ...(effects.value || isSigned.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : [])];
+  // what is asked stands there even where this text has no answer
+  const names = [...new Set([...(guesses.value ? ["guess"] : []), ...known.value, "weight", "mass", "similarity", ...(effects.value ? ["effect"] : []), ...(otherDoc.value ? ["change"] : []), state.statistic.value])];
   const uniform = drawn.value.filter((n) => isUniform(info, n)).length;
   const thumbs = thumbsOf(info);
   const seen = isDuel.value ? joint.value : shown.value;
@@ -305,7 +306,7 @@ export function Grid() {
       </div></div>
       <GridTable />
       <div class="foot row spread">
-        <Reading names={names} close={close} />
+        <Reading close={close} />
         <span class="legend"><span>{end(low)}</span>
           <Ramp low={low} high={high} shade={(value) => shade(value, state.dark.value)} />
           <span>{end(high)}</span> <span>{say(`scale_${toneScale.value}`)}</span></span>
@@ -374,7 +375,7 @@ const thumbsOf = (info: TraceInfo): TraceInfo["thumbs"] => (isDuel.value ? chang
 const isClose = ({ form, down }: Slots): boolean => isWeight.value && (form === "beside" || (form === "value" && down < 28));
 
 /** How the grid lies; while a head is pointed at, or numbers are coming, that head and its number. */
-function Reading({ names, close }: { names: string[]; close: boolean }) {
+function Reading({ close }: { close: boolean }) {
   const info = doc.value!.info;
   const hovered = state.hoverHead.value;
   const way = coming.value;
@@ -384,7 +385,7 @@ function Reading({ names, close }: { names: string[]; close: boolean }) {
     <div class="reading">
       {hovered === null && !way && !info.awaited.size ? <span class="quiet">{state.order.value === "place" ? say("grid_axes") : isDuel.value && statisticUnit("change")}<span style={{ visibility: close ? "" : "hidden" }}> · {say("text_numbers", { n: short(WRITTEN) })}</span></span> : <>
         <b>{headLabel(info, looked)}</b>
-        <span>{statisticName(isDuel.value || names.includes(asked.value) ? asked.value : "entropy")}</span>
+        <span>{statisticName(asked.value)}</span>
         <b>{value === undefined ? "–" : number(value)}</b>
         {way && <span class="quiet">{say("coming", { n: count(way[0]), all: count(way[1]) })}</span>}
       </>}

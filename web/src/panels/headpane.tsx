@@ -138,7 +138,7 @@ function Status() {
   const [r, c] = [lookedRow.value, lookedColumn.value];
   const picture = current.value;
   const value = lookedNumbers.value?.[c ?? -1] ?? null;
-  const hidden = value !== null && maskOf(doc.value!.info, at.value.layer)?.(words.rows[r!], words.columns[c!], value);
+  const hidden = value !== null && maskOf(wanted.value!)?.(words.rows[r!], words.columns[c!], value);
   const how = [
     `${say("queries")} ↓ ${say("keys")} →`, state.mode.value !== "lines" && cellsInPixel.value > 1.05 && say("pooled", { n: number(cellsInPixel.value, 1) }),
     linesCut.value && state.mode.value !== "matrix" && say("lines_cut", { n: count(linesCut.value[0]), all: count(linesCut.value[1]) }),

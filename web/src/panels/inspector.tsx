@@ -5,7 +5,6 @@ import { rowEntropy } from "../trace/parts";
 import { largestPlaces, strongestKeys } from "../trace/strongest";
 import { count, number, percent, say, spoken } from "../words";
 import { maskOf } from "../text/masking";
-import { mean } from "../heads/several";
 import { placed, seams, type Label } from "../text/shown";
 import * as state from "../state/state";
 import { current, lookedNumbers, mostOf, wanted, wantedKey, type Picture } from "../drawing/pictures";
@@ -208,7 +207,7 @@ function Looks({ most }: { most: number }) {
 function Ranked({ numbers, most, cut }: { numbers: Float32Array; most: number; cut: number }) {
   const words = shown.value!;
   const looked = lookedRow.value;
-  const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
+  const masked = maskOf(wanted.value!);
   const seen = [...numbers].flatMap((weight, c) => (masked?.(words.rows[looked!], words.columns[c], weight) ? [] : [c]));
   const order = largestPlaces(numbers, KEYS).filter((c) => seen.includes(c));
   const rest = order.slice(0, lines.value).reduce((sum, c) => sum - numbers[c], numbers.reduce((sum, x) => sum + x, 0));
@@ -229,7 +228,7 @@ function LookedBy({ picture }: { picture: Picture | null }) {
   const words = shown.value!;
   const c = lookedColumn.value;
   const full = picture?.full;
-  const masked = maskOf(doc.value!.info, at.value.layer, mean.value);
+  const masked = maskOf(wanted.value!);
   if (c === null || !words.columns[c]) return null;
   const numbers = Float32Array.from({ length: full && c < picture.columns ? picture.rows : 0 }, (_, r) => full![r * picture!.columns + c]);
   const order = largestPlaces(numbers, 3).filter((r) => words.rows[r] && !masked?.(words.rows[r], words.columns[c], numbers[r]));

@@ -199,7 +199,7 @@ export function Lines() {
     // over several heads the pin would hide which of them a line is
     const pinned = column.value;
     const weight = looked !== null && pinned !== null && drawnHeads.length === 1 ? selectedRow(looked)?.[pinned] : undefined;
-    if (weight !== undefined && !maskOf(now.doc.info, now.layer, now.mean)?.(now.shown.rows[looked!], now.shown.columns[pinned!], weight)) {
+    if (weight !== undefined && !maskOf(now)?.(now.shown.rows[looked!], now.shown.columns[pinned!], weight)) {
       context.beginPath();
       bend(looked!, pinned!);
       context.strokeStyle = ink(element, "--pin");

@@ -1,6 +1,7 @@
 // The boxes of a page with a model: what is typed, the guess for [MASK], and the heads that turn it.
 import { guesses, type Guess } from "../heads/guesses";
-import { compare, cosine, first, guessOf, isSilent, kept, silence, silent, texts, toggled, took, type, whole } from "../model/live";
+import { compare, cosine, first, guessOf, kept, silence, silent, texts, took, type, whole } from "../model/live";
+import { hasHead, toggled } from "../model/ask";
 import { start, trouble } from "../model/remote";
 import { flip } from "../state/state";
 import { at, type Doc } from "../state/store";
@@ -74,7 +75,7 @@ function Turns() {
   const turning = all.filter((head) => head!.turns) as Guess[];
   return (
     <span data-test="live-turns">{say(turning.length ? "live_turning" : "live_none", { n: all.length })} {turning.slice(0, 4).map(({ layer, head, label, share }) => (
-      <button key={`${layer}.${head}`} onClick={() => void silence(toggled(layer, head))}>{layer}.{head} → <bdi>{label}</bdi> {short(share)}</button>
+      <button key={`${layer}.${head}`} onClick={() => void silence(toggled(silent.value, layer, head))}>{layer}.{head} → <bdi>{label}</bdi> {short(share)}</button>
     ))}</span>
   );
 }
@@ -82,9 +83,9 @@ function Turns() {
 /** Silence the head in view, or let it speak again. */
 function Silence() {
   const { layer, head } = at.value;
-  const off = isSilent(layer, head);
+  const off = hasHead(silent.value, layer, head);
   return (
-    <button aria-pressed={off} data-test="live-silence" onClick={() => void silence(toggled(layer, head))}>
+    <button aria-pressed={off} data-test="live-silence" onClick={() => void silence(toggled(silent.value, layer, head))}>
       {say(off ? "live_speak" : "live_silence", { head: `${layer}.${head}` })}
     </button>
   );

@@ -7,7 +7,7 @@ import { say } from "../words";
 export function Lost() {
   if (!lost.value || !doc.value?.info.away) return null;
   // another head's picture under this one's name would be wrong
-  const nothing = !wanted.value || !current.value?.key.endsWith(wantedKey(wanted.value));
+  const nothing = !current.value?.key.endsWith(wantedKey(wanted.value!));
   return (
     <p class={`lost${nothing ? " nothing" : ""}`} role="alert">
       <span>{lost.value}</span> <button onClick={() => { tries.value++; }}>{say("try_again")}</button>

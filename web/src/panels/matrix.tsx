@@ -163,7 +163,7 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
       return fine.data[(r - t) * fine.width + c - l];
     };
     const { wanted: want } = props.value;
-    const masked = want && g.cell >= 6 && !want.minus ? maskOf(want.doc.info, want.layer, want.mean) : null;
+    const masked = want && g.cell >= 6 && !want.minus ? maskOf(want) : null;
     // a hidden key has no weight: the pane's ground, and no number
     const hidden = (r: number, c: number) => masked?.(down[r], across[c], at(r, c) ?? 1);
     context.fillStyle = ink(canvas, "--line");

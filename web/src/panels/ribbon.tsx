@@ -4,7 +4,7 @@ import { effect, useSignal } from "@preact/signals";
 import { grounded, onScale, sequentialAt } from "../drawing/colour";
 import { sides } from "../heads/asking";
 import { maskOf } from "../text/masking";
-import { current, lookedNumbers, mostOf } from "../drawing/pictures";
+import { current, lookedNumbers, mostOf, wanted } from "../drawing/pictures";
 import { direction, prose, type Piece } from "../text/prose";
 import { isIn, isQuiet, isUnspaced, seams, type Label, type Shown } from "../text/shown";
 import type { Axis, TraceInfo } from "../trace/trace";
@@ -150,7 +150,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   const turned = felt.value;
   const now = turned ? labels.map(({ tokens }) => tokens.reduce((sum, token) => sum + turned.values[token], 0) / tokens.length) : numbers();
   const most = turned?.most ?? mostOf(current.value);
-  const masked = now && !turned && lookedRow.value !== null ? maskOf(doc.value!.info, at.value.layer) : null;
+  const masked = now && !turned && lookedRow.value !== null ? maskOf(wanted.value!) : null;
   return (
     <div class="sentence" ref={box} role="listbox" tabIndex={0} aria-multiselectable="true" data-test={`sentence-${side}`} dir={way}
       aria-label={say(looks ? "queries" : "keys")} aria-activedescendant={pinned.value === null ? undefined : `word-${side}-${pinned.value}`}

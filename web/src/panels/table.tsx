@@ -38,7 +38,7 @@ export function NumberTable() {
   const [left, right] = around(column.value, columns.length);
   const numbers = useFetched([wantedKey(now), top, bottom, left, right].join("/"), () => cellsOf(now, [top, bottom, left, right], undefined, undefined, "table"));
   const wide = right - left;
-  const masked = maskOf(now.doc.info, now.layer, now.mean);
+  const masked = maskOf(now);
   /** A key that the mask hides has no weight. */
   const shownNumber = (r: number, c: number): string => {
     const weight = numbers?.[r * wide + c];

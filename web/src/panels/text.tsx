@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { computed, effect, type ReadonlySignal, useSignal } from "@preact/signals";
 import { css, inkOn, onScale, sequentialAt } from "../drawing/colour";
-import { choose, choosePassage, clearSets, sides, type Side } from "../heads/asking";
+import { choose, choosePassage, clearSets, labelsOf, sides, type Side } from "../heads/asking";
 import { ink, isEvery, subject, subjectSide } from "../text/ink";
 import { current, mostOf } from "../drawing/pictures";
 import { direction, prose, type Piece } from "../text/prose";
@@ -30,20 +30,17 @@ const CHIPS = 4;
 /** Of the map beside a text that scrolls. */
 const MAP = 46;
 
-const labelsOf = (side: Side): Label[] => (side === "row" ? shown.value?.rows : shown.value?.columns) ?? [];
-
 /** True if queries and keys are the same words: then one text stands for both. */
-const isOne = (): boolean => Boolean(shown.value && doc.value && areOne(shown.value, doc.value.info));
+const isOne = (): boolean => areOne(shown.value!, doc.value!.info);
 
 const pieces: Record<Side, ReadonlySignal<Piece[]>> = {
-  row: computed(() => (doc.value ? prose(labelsOf("row"), doc.value.info.queries) : [])),
-  column: computed(() => (doc.value ? prose(labelsOf("column"), doc.value.info.keys) : [])),
+  row: computed(() => prose(labelsOf("row"), doc.value!.info.queries)),
+  column: computed(() => prose(labelsOf("column"), doc.value!.info.keys)),
 };
 
 const opposite = (side: Side): Side => (side === "row" ? "column" : "row");
 
 export function TextView() {
-  if (!shown.value) return null;
   const side = subjectSide();
   return isOne() ? <div class="prosebox"><Prose key={side} side={side} inked={opposite(side)} pieces={pieces[side].value} labels={labelsOf(side)} /></div> : (
     <div class="prosebox pair">

@@ -1,7 +1,7 @@
 // The header: model, panes, tabs, language, theme, help.
 import { count, say } from "../words";
 import * as state from "../state/state";
-import { closeTrace, doc, docs, lookAt } from "../state/store";
+import { closeTrace, doc, docs, lookAt, panes } from "../state/store";
 import { hasModel, trouble } from "../model/remote";
 import { fullName, shortNames } from "../text/naming";
 import { title } from "../heads/several";
@@ -24,7 +24,7 @@ export function Top() {
         {info && <button class="fold" aria-expanded={state.unfolded.value} onClick={() => state.flip(state.unfolded)}>{title()} ▾</button>}
         {!hasModel.value && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("offline_keys")}`}><bdi>{doc.value?.name}</bdi></div>}
         <nav class="row panes" aria-label="headscope">
-          {state.PANES.filter((name) => name !== "follow" || info?.followed).map((name) => (
+          {panes.value.map((name) => (
             <button key={name} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
               onClick={() => { state.pane.value = name; state.unfolded.value = false; }}>{say(`pane_${name}`)}</button>
           ))}

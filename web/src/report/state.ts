@@ -1,6 +1,6 @@
 // The reader's selection: a statistic, and what the home page is filtered by. It lives in the URL's hash.
 import { signal } from "@preact/signals";
-import { among, APPEARANCE, field, type Fields } from "../state/hash";
+import { among, APPEARANCE, field, text, type Fields } from "../state/hash";
 import type { Statistic, Survey } from "./data";
 import { GROUPS, type Group } from "./kinds";
 import { numbersOf } from "./numbers";
@@ -27,7 +27,7 @@ export const FIELDS = {
   by: field(statistic, (text) => (/^[a-z_]{1,40}$/.test(text) ? text : undefined)),
   scale: among(scale, SCALES),
   group: among(group, GROUPS as readonly (Group | "")[]),
-  find: field(wanted, (text) => text.slice(0, 80)),
+  find: text(wanted, 80),
   ...APPEARANCE,
 } as unknown as Fields;
 

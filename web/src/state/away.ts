@@ -1,11 +1,11 @@
 // What a trace came without: pictures and numbers of its heads, and, where only the header is here, its parts when somebody looks at them.
 import { effect, signal } from "@preact/signals";
-import { blank, massTokens } from "../heads/catalog";
+import { blank, blankThumbs, massTokens } from "../heads/catalog";
 import { fromKernel, told } from "../notebook";
 import { Refused } from "../model/backend";
 import { hasModel, start } from "../model/remote";
 import { post } from "../model/server";
-import { at, doc, docs, type Doc } from "./store";
+import { at, doc, docs, headOf, type Doc } from "./store";
 import type { Questions } from "../trace/desk";
 import { engine, type Urgency } from "../trace/engine";
 import type { Groups } from "../trace/cells";
@@ -123,26 +123,27 @@ async function measureHere({ id }: Doc, names: string[], layer: number, from: nu
 async function measure(opened: Doc): Promise<void> {
   const { away, heads, layers, queries, keys } = opened.info;
   const all = layers.length * heads;
-  const [rows, columns] = [Math.min(48, queries.tokens.length), Math.min(48, keys.tokens.length)];
-  const data = new Uint8Array(all * rows * columns);
+  const thumbs = blankThumbs(all, queries.tokens.length, keys.tokens.length);
   let statistics = blank(all);
   const names = Object.keys(statistics);
   const broken = new Set(opened.info.broken);
   const awaited = new Set(Array.from({ length: all }, (_, n) => n));
   const put = (): void => {
-    const more: Partial<TraceInfo> = { thumbs: { data, rows, columns }, statistics, awaited: new Set(awaited), broken: new Set(broken) };
+    const more: Partial<TraceInfo> = { thumbs: { ...thumbs }, statistics, awaited: new Set(awaited), broken: new Set(broken) };
     docs.value = docs.value.map((other) => (other.id === opened.id ? { ...other, info: { ...other.info, ...more } } : other));
   };
+  const isOpen = (): boolean => docs.value.some(({ id }) => id === opened.id);
   put();
   while (awaited.size) {
     const seen = doc.peek()?.id === opened.id ? at.peek().layer : 0;
     const first = [...awaited].find((n) => n >= seen * heads) ?? awaited.values().next().value!;
-    const [layer, from] = [Math.floor(first / heads), first % heads];
+    const { layer, head: from } = headOf(opened.info, first);
     const to = Math.min(heads, from + MEASURED);
     let numbers: Float32Array;
     try {
       numbers = away ? await part(opened.remote!, { want: "measures", layer, heads: [from, to] }, "background") : await measureHere(opened, names, layer, from, to);
     } catch (error) {
+      if (!isOpen()) return;
       if (!away) throw error;
       const before = tries.peek();
       await new Promise<void>((again) => {
@@ -150,14 +151,14 @@ async function measure(opened: Doc): Promise<void> {
       });
       continue;
     }
-    if (!docs.value.some(({ id }) => id === opened.id)) return;
+    if (!isOpen()) return;
     const count = to - from;
     statistics = Object.fromEntries(names.map((name, at) => {
       const values = statistics[name].slice();
       values.set(numbers.subarray((at + 1) * count, (at + 2) * count), first);
       return [name, values];
     }));
-    data.set(numbers.subarray((names.length + 1) * count), first * rows * columns);
+    thumbs.data.set(numbers.subarray((names.length + 1) * count), first * thumbs.rows * thumbs.columns);
     for (let n = 0; n < count; n++) {
       if (numbers[n]) broken.add(first + n);
       awaited.delete(first + n);

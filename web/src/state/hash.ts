@@ -16,6 +16,11 @@ export const field = <T,>(target: Signal<T>, read: (text: string) => T | undefin
 export const among = <T extends string>(target: Signal<T>, names: readonly T[]): Field<T> =>
   field(target, (text) => names.find((name) => name === text));
 export const flag = (target: Signal<boolean>): Field<boolean> => field(target, (text) => text === "1", (on) => (on ? "1" : "0"));
+/** So many letters, without what is no letter by itself: half of a pair of surrogates can't stand in an address. */
+export const text = (target: Signal<string>, most: number): Field<string> => {
+  const part = (all: string): string => all.slice(0, most).replace(/\p{Cs}/gu, "");
+  return field(target, part, part);
+};
 export const share = (target: Signal<number>): Field<number> =>
   field(target, (text) => { const value = Number(text); return value >= 0 && value <= 1 ? value : undefined; });
 

@@ -5,7 +5,7 @@ import { placeOf } from "./comparing";
 import { TANGLE } from "../text/sentence";
 import * as state from "./state";
 import { steps, unread } from "./steps";
-import { doc, docs, type Doc } from "./store";
+import { doc, docs, panes, type Doc } from "./store";
 import type { Word } from "../words";
 import type { Parts } from "../words/speech";
 import type { TraceInfo } from "../trace/trace";
@@ -44,11 +44,16 @@ export function followRemarks(): void {
     void steps.value;
     remarks.value = [];
   });
-  // tokens of a segment that another text has, and this one lacks
+  // tokens of a segment and a pane that another text has, and this one lacks
+  leave("of", state.filter, "all", ({ queries }) => !queries.segments.includes(1));
+  leave("pane", state.pane, "head", () => !panes.value.includes(state.pane.value));
+}
+
+function leave<T>(name: string, held: Signal<T>, instead: T, lacks: (info: TraceInfo) => boolean): void {
   effect(() => {
-    if (state.filter.value === "all" || doc.value?.info.queries.segments.includes(1) !== false) return;
-    unread.value = [...unread.peek(), `of=${state.filter.value}`];
-    state.filter.value = "all";
+    if (held.value === instead || !doc.value || !lacks(doc.value.info)) return;
+    unread.value = [...unread.peek(), `${name}=${held.value}`];
+    held.value = instead;
   });
 }
 
@@ -78,7 +83,6 @@ export function correct(): void {
     }
     const drop = <T,>(name: string, held: Signal<T>, instead: T): void => put(held, instead, "address_unread", { text: `${name}=${held.value}` });
     if (state.step.value > state.STEPS) drop("step", state.step, 0);
-    if (state.pane.value === "follow" && !info.followed) drop("pane", state.pane, "head");
     if (!isStatistic(state.statistic.value)) drop("by", state.statistic, "entropy");
     remarks.value = now;
   });

@@ -1,6 +1,6 @@
 // The selection, which all panels share. It is kept in the URL's hash, so that a link shows the same picture.
 import { signal, type Signal } from "@preact/signals";
-import { among, APPEARANCE, field, flag, share, whole, wholes, type Fields } from "./hash";
+import { among, APPEARANCE, field, flag, share, text, whole, wholes, type Fields } from "./hash";
 
 export { dark, language, theme, THEMES } from "./appearance";
 
@@ -136,7 +136,7 @@ export const FIELDS = {
   step: field(step, whole),
   chain: flag(chain),
   all: flag(heads),
-  text: field(typed, (text) => text.slice(0, 2000)),
+  text: text(typed, 2000),
   box: field<Box>(
     box,
     (text) => {

@@ -21,6 +21,8 @@ export const failure = signal<string | null>(null);
 /** What went wrong, in its own words. */
 export const reason = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 export const doc = computed<Doc | null>(() => docs.value[Math.min(state.trace.value, docs.value.length - 1)] ?? null);
+/** The panes that the text has: not of each is a word followed. */
+export const panes = computed(() => state.PANES.filter((name) => name !== "follow" || doc.value?.info.followed));
 /** The head in view. */
 export const at = computed(() => {
   const [layers, heads] = [doc.value?.info.layers.length ?? 1, doc.value?.info.heads ?? 1];
@@ -84,6 +86,17 @@ export function headLabel(info: TraceInfo, n: number): string {
 
 /** The text, with its pair; null where it is not known. */
 export const wholeText = ({ text, pair }: TraceInfo): string | null => (pair === null ? text : `${text} | ${pair}`);
+
+/** The chunks of what the page holds, by the ids of their elements; each is removed as it is read. */
+export function* chunks(id: (part: number) => string): Generator<string> {
+  for (let part = 0; ; part++) {
+    const element = document.getElementById(id(part));
+    if (!element) return;
+    const base64 = element.textContent ?? "";
+    element.remove();
+    yield base64;
+  }
+}
 
 let nextId = 0;
 

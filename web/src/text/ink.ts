@@ -11,11 +11,9 @@ export const subjectSide = (): Side => (state.direction.value === "from" ? "row"
 
 /** The words that the ink is about, as rows or columns of the picture: hovered, else chosen, else pinned. */
 export const subject = computed<number[]>(() => {
-  const words = shown.value;
-  if (!words) return [];
   const { hover, set, pinned } = sides(subjectSide());
   if (hover.value !== null) return [hover.value];
-  const of = words[`${subjectSide()}Of`];
+  const of = shown.value![`${subjectSide()}Of`];
   const chosen = [...new Set(set.value.map((place) => of[place]))].filter((at) => at >= 0);
   return chosen.length ? chosen : pinned.value === null ? [] : [pinned.value];
 });
@@ -53,7 +51,7 @@ export function followInk(): void {
     else if (fresh) ink.value = { direction, numbers: inkOf(picture, fresh, direction, places) };
     else if (picture.rows && !picture.full) {
       engine.ask("profile", { ...askOf(now), side: subjectSide(), places: [...places] }, "ink")
-        .then((numbers) => { if (ticket === turn) ink.value = { direction, numbers }; }, () => undefined);
+        .then((numbers) => ({ direction, numbers }), () => null).then((found) => { if (ticket === turn) ink.value = found; });
     }
   });
 }

@@ -39,12 +39,13 @@ export function inPython(): string {
   const cell = (name: string): string => weights(name, words.rows[row.value ?? -1], words.columns[column.value ?? -1]);
   const { l, h } = headName(a.info, at.value);
   const heads = mean.value?.map(([layer, head]) => `(${headName(a.info, { layer, head }).l}, ${headName(a.info, { layer, head }).h})`);
+  const own = heads ? `sum(${cell("trace[head]")} for head in [${heads.join(", ")}]) / ${heads.length}` : cell(`trace[${l}, ${h}]`);
   const lines = ["import headscope as hs", "", made("trace", a)];
   if (b) {
     const other = headName(b.doc.info, b);
     const [i, j] = [partner("rows", row.value), partner("columns", column.value)];
-    lines.push(made("other", b.doc), `${weights(`other[${other.l}, ${other.h}]`, b.shown.rows[i], b.shown.columns[j])} - ${cell(`trace[${l}, ${h}]`)}`);
+    lines.push(made("other", b.doc), `${weights(`other[${other.l}, ${other.h}]`, b.shown.rows[i], b.shown.columns[j])} - ${own}`);
   } else if (state.pane.value === "follow") lines.push(`trace.follow(${words.rows[row.value ?? -1]?.tokens[0] ?? ""})`);
-  else lines.push(heads ? `sum(${cell("trace[head]")} for head in [${heads.join(", ")}]) / ${heads.length}` : cell(`trace[${l}, ${h}]`));
+  else lines.push(own);
   return lines.join("\n");
 }

@@ -3,7 +3,7 @@ import { size, tile, viewRows, type View } from "./cells";
 import { chain, type Chain } from "./chain";
 import { difference, type Difference } from "./difference";
 import { massBetween, type Sets } from "./masses";
-import { distance, measure, sample, type HeadMeasure, type Sample } from "./measures";
+import { distance, measure, sample, withMasses, type HeadMeasure, type Sample } from "./measures";
 import { FormatError, fromBase64, toBase64 } from "./safetensors";
 import { lookedAtBy, looksAt } from "./profile";
 import type { Followed } from "./follow";
@@ -94,9 +94,7 @@ export class Desk {
       },
       measure: ({ masses, view = null, normed = false, ...name }) => {
         const { keys, queries, roles } = this.held(name).info;
-        const flags = Object.entries(masses).map(([statistic, tokens]) =>
-          [statistic, keys.tokens.map((token, j) => keys.special[j] && tokens.includes(token))]);
-        return measure(this.head(name), { ...roles, masses: { ...roles.masses, ...Object.fromEntries(flags) } }, keys === queries, view, normed);
+        return measure(this.head(name), withMasses(roles, masses, keys), keys === queries, view, normed);
       },
       rows: ({ view, from, to, normed, ...name }) =>
         viewRows(this.drawn(name), view, from, to, 0, size(view.columns), normed),

@@ -52,6 +52,11 @@ export interface Roles {
   texts: number[];
 }
 
+/** With those that special tokens of these spellings have. */
+export const withMasses = ({ masses, texts }: Roles, spellings: Record<string, string[]>, { tokens, special }: { tokens: string[]; special: boolean[] }): Roles => ({
+  texts, masses: { ...masses, ...Object.fromEntries(Object.entries(spellings).map(([name, spelled]) => [name, tokens.map((token, j) => special[j] && spelled.includes(token))])) },
+});
+
 export interface HeadMeasure {
   thumb: Uint8Array;
   rows: number;

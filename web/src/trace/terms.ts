@@ -1,6 +1,7 @@
 // What models add to scale * q . k, computed for one row or one cell: as in headscope.attention.terms.
 import { TABLES, type HeadArrays, type HeadTerms, type TermName } from "./head";
 
+/** The product of `d` numbers of each array, from places on. */
 export function dot(a: Float32Array, at: number, b: Float32Array, from: number, d: number): number {
   let sum = 0;
   for (let n = 0; n < d; n++) sum += a[at + n] * b[from + n];

@@ -23,7 +23,6 @@ export interface Part {
   share?: number;
   meaning?: string;
   shape?: number[];
-  role?: string | null;
 }
 
 export interface Anatomy {
@@ -32,7 +31,16 @@ export interface Anatomy {
   extra: number;
   sizes: Record<string, number>;
   components: Part[];
-  layer: Part[];
+  norm: string;
+  /** Norms come before attention and the feed-forward, not after the sums. */
+  first: boolean;
+  /** Of a score, under the root. */
+  divisor: number;
+  /** Scores depend on the distance of two tokens. */
+  distances: boolean;
+  /** The forms that layers have, and which of them each has. */
+  kinds: { before: boolean; rotates: boolean; rows: Part[] }[];
+  layers: number[];
 }
 
 /** As headscope.explain.findings has it: heads, queries and keys by number. */

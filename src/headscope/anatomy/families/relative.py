@@ -116,6 +116,7 @@ MODERNBERT = Family(
     },
     layer_form="pre_norm",
     rotary=Rotary(base=160000.0, local_base=10000.0),
+    position_types=(),
 )
 
 CLASS_NAMES = {
@@ -236,6 +237,7 @@ GTE = Family(
     class_names={**CLASS_NAMES, "masked_lm.norm": "lm_head.layer_norm"},
     masked_lm_activation="gelu",
     rotary=Rotary(base=160000.0),
+    position_types=("absolute", "rope"),
     published_prefix="new.",
 )
 

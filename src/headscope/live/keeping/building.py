@@ -322,7 +322,7 @@ class TraceBuilder(Consumer):
         others["notes"] = (*others.get("notes", ()), *swap_notes(swapped))
         return Trace(
             model=self.name,
-            layers=records_of(layers),
+            layers=records_of(layers, all_layers=self.layers is None or self.seen_layers <= self.layers),
             ablated=silenced,
             swapped=swapped,
             source=CapturedModel(self.name, self.model, forward, stack, turn, cut, products),

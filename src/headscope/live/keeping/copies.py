@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.attention.scores import Mask, beyond_half
+from headscope.attention.scores import Mask
 from headscope.attention.terms import RELATIVE, Terms
 from headscope.errors import InputError, first_line
 from headscope.live.calls import Call, Forward
@@ -27,6 +27,7 @@ from headscope.live.plan.stacks import Stack
 from headscope.live.progress import is_plain
 from headscope.results.arrays import Named
 from headscope.traces import LayerRecord
+from headscope.traces.layer_records import beyond_half
 
 
 class Room:
@@ -170,13 +171,17 @@ class Copies:
                 refuse(times, *place)
 
 
-def records_of(layers: list[LayerCopy]) -> list[LayerRecord]:
+def records_of(layers: list[LayerCopy], *, all_layers: bool) -> list[LayerRecord]:
     """The records of a trace's layers. Arrays that several traces share are read-only.
+
+    Args:
+        layers: the copies.
+        all_layers: False if layers were chosen, so that each has its number: see `LayerRecord`.
 
     Raises:
         InputError: fp16 is too narrow for their numbers.
     """
-    in_order = [layer.call["number"] for layer in layers] == list(range(len(layers)))
+    in_order = all_layers and [layer.call["number"] for layer in layers] == list(range(len(layers)))
     records = []
     for layer in layers:
         arrays: dict[str, np.ndarray | None] = dict.fromkeys(layer.tensors)

@@ -37,7 +37,7 @@ export function Grid({ survey }: { survey: Survey }) {
         <Finder survey={survey} />
         <div class="row tools">
           <label>{say("coloured_by")} <select data-test="statistic" value={chosen?.name ?? ""} onChange={(event) => { statistic.value = event.currentTarget.value; }}>
-            {survey.labels && <option value="">{say("by_label")}</option>}
+            {survey.labels && <option value="">{say("label")}</option>}
             {numbersOf(survey).map((one) => <option key={one.name} value={one.name}>{called(one)}</option>)}
           </select></label>
           {chosen && <>

@@ -17,7 +17,7 @@ export function median(values: (number | null)[]): number | null {
 export const rankOf = (mean: (number | null)[], cell: number): number => 1 + mean.filter((value) => value !== null && value > mean[cell]!).length;
 
 const PLACES: [string, Word | null][] = [
-  ["cls", null], ["sep", null], ["same", "itself"], ["previous", "previous_token"], ["next", "next_token"], ["punctuation", "punctuation"],
+  ["cls", null], ["sep", null], ["same", "itself"], ["previous", "previous_token"], ["next", "next_token"], ["punctuation", "group_punctuation"],
 ];
 
 export function Places({ survey, cell }: { survey: Survey; cell: number }) {
