@@ -229,7 +229,12 @@ class Forward:
         last, among = followed
         if (last is None) != (among is None):
             return True  # one side has no tokens: learned queries, for instance
-        if last is not None and among is not None and last.shape[1] == queries <= keys <= among.shape[1]:
+        if (
+            last is not among
+            and last is not None
+            and among is not None
+            and last.shape[1] == queries <= keys <= among.shape[1]
+        ):
             here = among[:, keys - queries : keys]
             if bool(((here != last) & (here >= 0) & (last >= 0)).any()):
                 return True
