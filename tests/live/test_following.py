@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -24,7 +25,7 @@ from transformers.models.bert import modeling_bert
 
 import headscope as hs
 from families import BART, BY_NAME, Family, towers
-from headscope.live import capture
+from headscope.live import ablate, capture
 from headscope.live.genuine import from_library
 from headscope.live.names import facts, sources
 from headscope.live.names.sources import memory_of
@@ -554,24 +555,76 @@ def test_keys_of_another_text(keys: int) -> None:
         assert trace.verify().agrees
 
 
-@pytest.mark.parametrize("keys", [LENGTH, LENGTH + 2])
-def test_hidden_keys_of_another_text_are_no_padding_of_the_queries(keys: int) -> None:
-    """Also where both texts have as many tokens: a query doesn't stand at the place of a key."""
-    one, other, seen = ids_of(2, seed=1), ids_of(2, keys, seed=2), (torch.arange(keys) < keys - 2)[None]
+def pooled(self: Any, x: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return self.seeds.weight.expand(3, -1, -1), x
 
-    def forward(self: Any, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        q, k = split(self.words(one), 2), split(self.words(other), 2)
+
+def with_slots(self: Any, x: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x, torch.cat([x, self.seeds.weight.expand(3, -1, -1)], 1)
+
+
+OTHERWISE: list[tuple[str, Callable[..., Any], int, tuple[torch.Tensor, ...]]] = [
+    ("another text, of as many tokens", lambda self, x, other: (x, other), 1, (IDS, ids_of(3, seed=2))),
+    ("another text, of more tokens", lambda self, x, other: (x[:, :4], other), 1, (IDS, ids_of(3, seed=2))),
+    ("fewer learned queries", pooled, 3, (IDS, IDS)),
+    ("fewer learned queries, of features", pooled, 3, (FEATURES, FEATURES)),
+    ("as many learned queries", pooled, LENGTH, (IDS, IDS)),
+    ("as many learned queries, of features", pooled, LENGTH, (FEATURES, FEATURES)),
+    ("slots after the tokens", with_slots, 2, (IDS, IDS)),
+]
+"""Queries and keys that aren't tokens of one text at the same places, the number of learned vectors, and arguments."""
+
+
+@pytest.mark.parametrize(
+    ("make", "count", "given"), [case[1:] for case in OTHERWISE], ids=[case[0] for case in OTHERWISE]
+)
+def test_hidden_keys_of_others_are_no_padding_of_the_queries(
+    make: Callable[..., Any], count: int, given: tuple[torch.Tensor, ...]
+) -> None:
+    """Nothing in the names of modules tells: no query stands at the place of a key, and each is in the trace."""
+    hidden = torch.zeros(3, LENGTH, dtype=torch.bool)
+    hidden[1, -2:] = hidden[2, :3] = True
+
+    def attend(self: Any, *given: torch.Tensor) -> torch.Tensor:
+        q, k = (split(x, 2) for x in given)
+        seen = ~nn.functional.pad(hidden, (0, k.shape[2] - LENGTH))[:, None, None]
         return sdpa(q, k, k, seen).transpose(1, 2).flatten(2)
 
-    model = own(forward, words=nn.Embedding(WORDS, WIDTH))
-    q, k = (split(model.words(ids), 2) for ids in (one, other))
-    scores = q @ k[:, :, : keys - 2].mT * (WIDTH // 2) ** -0.5
-    for row, trace in enumerate(captured_of(model, one, other).traces):
-        assert list(trace.queries.ids) == one[row].tolist()
-        assert list(trace.keys.ids) == other[row, : keys - 2].tolist()
+    def sides(self: Any, *given: torch.Tensor) -> Any:
+        return make(self, *(x if x.is_floating_point() else self.words(x) for x in given))
+
+    words, seeds = nn.Embedding(WORDS, WIDTH), nn.Embedding(count, WIDTH)
+    model = own(lambda self, *given: self.part(*sides(self, *given)), words=words, seeds=seeds, part=own(attend))
+    q, k = (split(x, 2).detach() for x in sides(model, *given))
+    for row, trace in enumerate(captured_of(model, *given).traces):
+        keys = np.flatnonzero(~np.pad(hidden[row].numpy(), (0, k.shape[2] - LENGTH)))
+        weights = torch.softmax(q[row] @ k[row][:, keys].mT * (WIDTH // 2) ** -0.5, -1)
+        shown = np.stack([trace[0, head].weights[...] for head in range(2)])
+        np.testing.assert_allclose(shown[..., np.isin(trace.key_positions, keys)], weights, atol=1e-6)
         assert trace.verify().agrees
-        for head in range(2):
-            np.testing.assert_allclose(trace[0, head].weights[...], scores.softmax(-1)[row, head].detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["mean", "uniform"])
+@pytest.mark.parametrize("captured", [False, True])
+def test_all_learned_queries_are_silenced_where_keys_are_hidden(captured: bool, way: str) -> None:
+    """Whether a capture is open or not."""
+    seen = torch.arange(LENGTH) < torch.tensor([LENGTH, LENGTH - 2, 2])[:, None]
+
+    def sides(self: Any, x: torch.Tensor) -> list[torch.Tensor]:
+        return [split(one, 2) for one in (self.seeds.weight.expand(3, -1, -1), x)]
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        q, k = sides(self, x)
+        return sdpa(q, k, k, seen[:, None, None]).transpose(1, 2).flatten(2)
+
+    model = own(forward, seeds=nn.Embedding(LENGTH, WIDTH))
+    q, k = sides(model, FEATURES)
+    weights = (q @ k.mT * (WIDTH // 2) ** -0.5).masked_fill(~seen[:, None, None], float("-inf")).softmax(-1)
+    uniform = (seen / seen.sum(1, keepdim=True))[:, None]
+    weights[:, 1] = weights[:, 1].mean(1, keepdim=True) if way == "mean" else uniform
+    with torch.no_grad(), ablate(model, {(0, 1): way}), capture(model) if captured else nullcontext():
+        silenced = model(FEATURES)
+    torch.testing.assert_close(silenced, (weights @ k).transpose(1, 2).flatten(2))
 
 
 def test_tokens_that_are_dropped_midway() -> None:

@@ -30,6 +30,7 @@ class _Silencer(Consumer):
     def __init__(self, heads: Mapping[tuple[int, int], Way]) -> None:
         self.stack = ""
         self.heads = heads
+        self.follows = any(name_of(way) != "zero" for way in heads.values())  # tokens tell which queries are padding
         self.reads = False
         self.met: set[int] = set()
 

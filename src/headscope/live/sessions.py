@@ -245,7 +245,7 @@ class Session:
             with operators.Unwatched():
                 self.consumer.begin(forward)
             operators.watch(True)
-            if self.consumer.follows:
+            if self.consumer.follows and not torch._C._functorch.get_interpreter_stack():
                 follower = Follower(memory_of(self.model), self.consumer.replace)
                 following.begin(forward, self.tables, self._followers.setdefault(thread, follower))
         elif self._open[thread].module is module:

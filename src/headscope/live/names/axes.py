@@ -18,7 +18,7 @@ Names = Callable[[int], str]
 
 Followed = tuple[np.ndarray | None, np.ndarray | None]
 """The numbers of the tokens of a call's queries and of its keys, (1 or batch, tokens) each, -1 for those that are not
-known; None for all."""
+known; None if no token is followed to them."""
 
 Vocabulary = tuple[Names, frozenset[int]]
 """Decodes an id to its token; and the ids of special tokens."""

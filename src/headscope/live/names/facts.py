@@ -237,7 +237,7 @@ class Follower:
                 self.put(x, self._elements(x))
 
     def numbers(self, x: torch.Tensor, batch: int | None, tokens: int) -> np.ndarray | None:
-        """(1 or batch, tokens): the number of the token at each position, -1 where there is none or it is not known.
+        """(1 or batch, tokens): the number of the token at each position, -1 where none is known; None without tokens.
 
         Args:
             x: a tensor.
@@ -254,7 +254,7 @@ class Follower:
             table = table if batch is None else table.movedim(batch, 0)
             table = table.reshape(1 if batch is None else len(table), x.shape[tokens])
             numbers = torch.where((table < 0) | (table >= ELEMENTS), NOTHING, table).numpy()
-            self.memory.results[key] = [sources], numbers if (numbers >= 0).any() else None
+            self.memory.results[key] = [sources], numbers
         return self.memory.results[key][1]
 
     def attended(self, output: torch.Tensor, query: torch.Tensor, axes: Sequence[int]) -> None:

@@ -181,7 +181,7 @@ class _BlockRun:
         if follower.valued:  # the block may do so, as long as it leaves the tokens at their places
             before = [None, *(sources for _, sources in self.inputs)]
             places = [follower.numbers(x, 0, 1) for x, _ in self.inputs if x.dim() == 3]
-            asked = [numbers for call in self.calls for numbers in call if numbers is not None]
+            asked = [numbers for call in self.calls for numbers in call if numbers is not None and (numbers >= 0).any()]
             if not all(any(sources is known for known in before) for sources in outputs) or not all(
                 any(known is not None and np.array_equal(numbers, known) for known in places) for numbers in asked
             ):
