@@ -129,6 +129,13 @@ def test_the_array_is_what_the_head_writes_with(bundled: Any) -> None:
         assert given[1, 2].output.any()
 
 
+def test_a_head_has_one_way_however_it_is_counted(bundled: Any) -> None:
+    with pytest.raises(InputError, match="the head has two ways"):
+        bundled.trace("A cat.", ablate={(0, 1): "uniform", (-4, 1): "mean"})
+    named = bundled.trace("A cat.", ablate=[(0, 1), (-4, 1), (-4, -3)])
+    assert named.ablated == {(0, 1)}
+
+
 def test_filling_takes_ways(bundled: Any) -> None:
     text = "He shook his [MASK] and went away."
     plain, filled = (bundled.fill(text, ablate=heads)[0] for heads in ((), {(3, 3): "uniform"}))

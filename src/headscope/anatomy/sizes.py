@@ -132,10 +132,6 @@ class Dimensions:
         """Return a spec's shape as integers."""
         return tuple(size if isinstance(size, int) else int(getattr(self, size)) for size in spec.shape)
 
-    def shapes(self, specs: Iterable[Spec]) -> list[tuple[int, ...]]:
-        """Return the shapes of several specs."""
-        return [self.shape(spec) for spec in specs]
-
 
 def wrong_config(problem: str, where: str, advice: str = SAVED_CONFIG) -> ConfigError:
     """The error for a config that says or lacks something."""

@@ -306,13 +306,16 @@ def _plain(given: Any) -> Any:
 def _ways(model: Model, ablate: Heads) -> dict[tuple[int, int], Way]:
     """The way of each head, as a pair of indices from 0, after checking that the model has it."""
     sizes = model.anatomy.known()
-    return {
-        (
-            check_index(layer, sizes.layers, "layer", "the model"),
-            check_index(head, sizes.heads, "head", f"layer {layer}"),
-        ): checked_way(way, f"ablate, layer {layer}, head {head}")
-        for (layer, head), way in by_head(ablate).items()
-    }
+    ways: dict[tuple[int, int], Way] = {}
+    for (layer, head), way in by_head(ablate).items():
+        where = f"ablate, layer {layer}, head {head}"
+        number = check_index(layer, sizes.layers, "layer", "the model")
+        at = number, check_index(head, sizes.heads, "head", f"layer {layer}")
+        if at in ways and isinstance(ablate, Mapping):
+            found = "the head has two ways: its layer or itself is counted from the start, and from the end"
+            raise InputError(found, where=where, advice="name each head once")
+        ways[at] = checked_way(way, where)
+    return ways
 
 
 def _read_at(model: Model, at: int, text: str, pair: str | None, max_length: int | None) -> Prepared:
