@@ -166,6 +166,22 @@ class Anatomy:
         return read_disentangled(self.config, self.dimensions)
 
     @property
+    def products(self) -> int:
+        """The number of products in a score, by which DeBERTa multiplies d_head in the scale; 1 elsewhere."""
+        return self.disentangled.share if self.disentangled else 1
+
+    @property
+    def adds_distances(self) -> bool:
+        """True if the layers add something to the scores for the distance of two tokens (MPNet, DeBERTa)."""
+        settings, family = self.disentangled, self.family
+        return bool(family and family.terms) and (settings is None or bool(settings.relative and settings.kinds))
+
+    @property
+    def is_pre_norm(self) -> bool:
+        """True if norms come before the sums, as in ModernBERT; False if they follow them, as in BERT."""
+        return self.family is not None and self.family.layer_form == "pre_norm"
+
+    @property
     def windows(self) -> tuple[int | None, ...]:
         """For each layer, the number of keys that a query sees on each side of its own position; None for all.
 
@@ -358,17 +374,6 @@ class Anatomy:
         if not positions:
             return int(self.setting("positions"))
         return positions if offset is None else max(positions - offset - int(self.setting("padding_id")), 0)
-
-
-def products(anatomy: Anatomy) -> int:
-    """Return the number of products in a score, by which DeBERTa multiplies d_head in the scale; 1 elsewhere."""
-    return anatomy.disentangled.share if anatomy.disentangled else 1
-
-
-def adds_distances(anatomy: Anatomy) -> bool:
-    """Return True if the layers add something to the scores for the distance of two tokens (MPNet, DeBERTa)."""
-    settings, family = anatomy.disentangled, anatomy.family
-    return bool(family and family.terms) and (settings is None or bool(settings.relative and settings.kinds))
 
 
 PRECISIONS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8}

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from headscope.anatomy.anatomy_record import Anatomy, products
-from headscope.anatomy.parameters import Parameter
+from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.read_anatomy import base_specs
 from headscope.anatomy.sizes import Dimensions
 from headscope.errors import InputError
@@ -60,11 +59,7 @@ class Facts:
     @cached_property
     def per_layer(self) -> int:
         """Number of parameters in layer 0."""
-        return sum(row.count for row in self.rows_of(0))
-
-    def rows_of(self, layer: int) -> list[Parameter]:
-        """The parameters of one layer of the file."""
-        return [row for row in self.anatomy.parameters if row.layer == layer]
+        return sum(row.count for row in self.anatomy.rows_of(0))
 
     @cached_property
     def per_layer_sum(self) -> str:
@@ -73,9 +68,9 @@ class Facts:
         berts = 4 * (d * d + d) + (d * f + f) + (f * d + d) + 4 * d
         if berts == self.per_layer:
             return f"4 ({d} x {d} + {d}) + ({d} x {f} + {f}) + ({f} x {d} + {d}) + 4 x {d} = {berts:,}"
-        shapes = Counter(" x ".join(map(str, row.shape)) for row in self.rows_of(0))
+        shapes = Counter(" x ".join(map(str, row.shape)) for row in self.anatomy.rows_of(0))
         parts = [f"{count} ({shape})" if count > 1 else shape for shape, count in shapes.items()]
-        last = sum(row.count for row in self.rows_of(self.s.stored_layers - 1))
+        last = sum(row.count for row in self.anatomy.rows_of(self.s.layers - 1))
         others = "" if last == self.per_layer else f", in layer 0; {last:,} in the last"
         return f"{' + '.join(parts)} = {self.per_layer:,}{others}"
 
@@ -615,7 +610,7 @@ def _field(name: str, value: Any, facts: Facts, source: Source) -> Field:
 
 def implied_fields(facts: Facts) -> tuple[Field, ...]:
     """Return the quantities that follow from config and header together."""
-    sizes, factor = facts.anatomy.dimensions, products(facts.anatomy)
+    sizes, factor = facts.anatomy.dimensions, facts.anatomy.products
     if sizes is None:
         return ()
     times = "" if factor == 1 else f"{factor} "

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.anatomy.anatomy_record import adds_distances, products
 from headscope.attention.activations import activate
 from headscope.attention.patterns import OneHead, Way, context_under, is_map
 from headscope.attention.scores import EVERYTHING, Mask, attend, join_heads, silent, split_heads
@@ -271,12 +270,12 @@ class Encoder(EncoderWeights):
     @cached_property
     def scale(self) -> float:
         """The factor of q . k: 1 / sqrt(d_head); DeBERTa multiplies d_head by the number of products in a score."""
-        return 1 / math.sqrt(self.d_head * products(self.anatomy))
+        return 1 / math.sqrt(self.d_head * self.anatomy.products)
 
     def terms(self, layer: int, tokens: int) -> Terms:
         """Return the layer's score terms for this many tokens; they are kept for texts of the same length."""
         settings = self.anatomy.disentangled
-        if not adds_distances(self.anatomy):
+        if not self.anatomy.adds_distances:
             return NO_TERMS
         key = (layer if settings else 0, tokens)  # MPNet's are the same in every layer
         terms = self._terms.get(key)
@@ -439,17 +438,12 @@ def _drop_masks(x: Tokens, sequences: Sequence[Input], mask: int) -> None:
         start += len(masked)
 
 
-def is_pre_norm(anatomy: Anatomy) -> bool:
-    """Return True if norms come before the sums, as in ModernBERT; False if they follow them, as in BERT."""
-    return anatomy.family is not None and anatomy.family.layer_form == "pre_norm"
-
-
 def summands(weights: EncoderWeights, summed: Tokens, layer: int) -> tuple[Tokens, Tokens]:
     """The two things that a layer adds up last: the residual after attention, and the feed-forward network's output.
 
     The first is in the memory of `summed`, the second is valid until this thread's next call.
     """
-    if is_pre_norm(weights.anatomy):
+    if weights.anatomy.is_pre_norm:
         return summed, _feed_forward(weights, weights.norm(summed.copy(), "layer.ffn_input_norm", layer), layer)
     residual = weights.norm(summed, "layer.attention_norm", layer)
     return residual, _feed_forward(weights, residual, layer)
@@ -457,7 +451,7 @@ def summands(weights: EncoderWeights, summed: Tokens, layer: int) -> tuple[Token
 
 def last_sum(weights: EncoderWeights, residual: Tokens, fed: Tokens, layer: int) -> Tokens:
     """A layer's output from its `summands`, of which the first may be overwritten."""
-    if is_pre_norm(weights.anatomy):
+    if weights.anatomy.is_pre_norm:
         residual += fed
         return residual
     return weights.norm(np.add(fed, residual, order="C"), "layer.output_norm", layer)

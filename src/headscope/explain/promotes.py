@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.anatomy.heads import check_index
-from headscope.encoder.forward import is_pre_norm, summands
+from headscope.encoder.forward import summands
 from headscope.errors import InputError, not_a_number
 from headscope.explain.attribution import dense_steps
 from headscope.explain.residual import (
@@ -170,7 +170,7 @@ def norms_passed(
         fed: what the feed-forward writes.
         part: what wrote it: attention, or whatever came before the layer, or feed_forward, which passes the last norm.
     """
-    if is_pre_norm(encoder.anatomy):
+    if encoder.anatomy.is_pre_norm:
         last = layer == encoder.anatomy.known().layers - 1 and encoder.anatomy.has("last_norm.weight")
         return [held_norm(encoder, summed + fed, "last_norm")] if last else []
     residual = encoder.norm(summed.copy(), "layer.attention_norm", layer)

@@ -14,7 +14,7 @@ import numpy as np
 from headscope.attention.scores import join_heads, scores, weights
 from headscope.checkpoint.json_text import few
 from headscope.checkpoint.weights_elsewhere import with_numbers
-from headscope.encoder.forward import Input, is_pre_norm, last_sum, summands
+from headscope.encoder.forward import Input, last_sum, summands
 from headscope.errors import TraceError, UnsupportedError
 from headscope.model import Model
 from headscope.results.arrays import full
@@ -197,7 +197,7 @@ def post_norm(trace: Trace, layer: int, kind: str) -> PostNorm | None:
     model = opened_model(trace, "the residual")
     check_form(model, kind, trace.model)
     encoder = model.encoder
-    if is_pre_norm(model.anatomy):
+    if model.anatomy.is_pre_norm:
         if kind != "AttnResLn-N":
             return None
         raise UnsupportedError(

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headscope.anatomy.heads import check_index
-from headscope.encoder.forward import is_pre_norm
 from headscope.explain.content import content_of
 from headscope.explain.mixing import LayerMixing
 from headscope.explain.residual import check_whole, layer_inputs, record_of, values_of, weights_of
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 def kind_of(trace: Trace) -> str:
     """The kind whose F_ij add up to a word's new vector: with the LayerNorm where one follows the sum, as in BERT."""
     source = trace.source
-    return "AttnRes-N" if isinstance(source, Model) and is_pre_norm(source.anatomy) else "AttnResLn-N"
+    return "AttnRes-N" if isinstance(source, Model) and source.anatomy.is_pre_norm else "AttnResLn-N"
 
 
 def follow(trace: Trace, token: int) -> Followed:

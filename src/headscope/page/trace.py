@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.anatomy.anatomy_record import adds_distances, products
 from headscope.attention.scores import softmax_rows
 from headscope.attention.terms import RELATIVE
 from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
 from headscope.checkpoint.safetensors_header import safetensors_bytes
-from headscope.encoder.forward import is_pre_norm
 from headscope.errors import InputError, TraceError, UnsupportedError
 from headscope.explain.content import content_of
 from headscope.explain.findings import MOST, findings
@@ -213,9 +211,9 @@ def anatomy_of(model: Model) -> dict[str, Any]:
         "sizes": {name: getattr(sizes, name) for name in names},
         "components": [asdict(part) for part in model.components],
         "norm": "RMSNorm" if anatomy.family and anatomy.family.rms_norm else "LayerNorm",
-        "first": is_pre_norm(anatomy),
-        "divisor": products(anatomy) * sizes.d_head,
-        "distances": adds_distances(anatomy),
+        "first": anatomy.is_pre_norm,
+        "divisor": anatomy.products * sizes.d_head,
+        "distances": anatomy.adds_distances,
         "kinds": kinds,
         "layers": [kinds.index(form) for form in forms],
     }

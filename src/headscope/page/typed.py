@@ -18,7 +18,7 @@ from headscope.checkpoint import model_name
 from headscope.checkpoint.json_text import written
 from headscope.checkpoint.safetensors_header import safetensors_bytes
 from headscope.checkpoint.tokenizer.wordpiece import described
-from headscope.encoder.forward import is_pre_norm, positions
+from headscope.encoder.forward import positions
 from headscope.errors import CheckpointError, UnsupportedError
 from headscope.page.html import CHUNK, page
 from headscope.page.trace import anatomy_of
@@ -79,7 +79,7 @@ def check_form(model: Model) -> None:
     if other or missing:
         raise _unsupported(model, f"it has {other[0]}" if other else f"it has no {missing[0]}")
     rules = any(rule is not None for rule in (*anatomy.windows, *anatomy.rotation_bases))
-    if is_pre_norm(anatomy) or family.rms_norm or family.terms or rules or sizes.kv_heads != sizes.heads:
+    if anatomy.is_pre_norm or family.rms_norm or family.terms or rules or sizes.kv_heads != sizes.heads:
         raise _unsupported(model, "its attention or its norms follow another rule")
     sample = np.full(sizes.positions, next(i for i in range(3) if i != anatomy.config.get("pad_token_id")))
     if positions(anatomy, sample).tolist() != list(range(sizes.positions)):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headscope.anatomy.anatomy_record import adds_distances, products
 from headscope.anatomy.heads import HEAD_SLICES
 from headscope.checkpoint import called
 from headscope.screens.anatomy_sheets import expansion_rates
@@ -59,14 +58,14 @@ def head_sheet(model: Model, layer: int, head: int) -> Sheet:
     screen_columns = (*SLICE_COLUMNS[:2], Column("place", "lies in", kind="code"), *SLICE_COLUMNS[4:])
     screen_rows = [(*row[:2], row[2].removeprefix(shared) + row[3], *row[4:]) for row in rows]
     rotates = not model.anatomy.refusals and model.anatomy.rotation_bases[selected.layer] is not None
-    terms = " + D" if adds_distances(model.anatomy) else ""
+    terms = " + D" if model.anatomy.adds_distances else ""
     before = " after a norm" if model.anatomy.has("layer.attention_input_norm.weight", selected.layer) else ""
     bias = "" if model.anatomy.goes_without("layer.query.bias", selected.layer) else " + b_Q"
     words = (
         f"Q = X W_Q{bias}, with X (S, {sizes.d_model}) the layer's input{before}; K and V likewise, "
         f"(S, {sizes.d_head}) each. "
         + ("Queries and keys are then rotated by their positions. " if rotates else "")
-        + f"The head writes softmax(Q K^T / sqrt({products(model.anatomy) * sizes.d_head}){terms}) V W_O, "
+        + f"The head writes softmax(Q K^T / sqrt({model.anatomy.products * sizes.d_head}){terms}) V W_O, "
         + f"(S, {sizes.d_model})."
         + (" D depends on the distance of two tokens." if terms else "")
     )
