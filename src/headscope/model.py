@@ -462,6 +462,10 @@ class Model(Suggesting):
             UnsupportedError: the model lacks the output, or has parts without a rule.
         """
 
+    @late("headscope.screens.html_tables:html_screen")
+    def _repr_html_(self) -> str | None:
+        """The parameters and their shapes as a notebook shows them."""
+
     def __repr__(self) -> str:
         held = self.checkpoint.held
         parameters = self.all_parameters if held else self.parameters

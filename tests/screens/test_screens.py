@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from functools import partial
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 import headscope as hs
 from commands import Terminal, run
 from headscope.model import Model
+from headscope.screens import html_tables
 from headscope.screens.anatomy_sheets import shapes_sheet, summary_sheet
 from headscope.screens.attention_sheets import attend_sheet
 from headscope.screens.config_sheets import config_sheet, tree_sheet
 from headscope.screens.labels import printable, width
 from headscope.screens.matrix import matrix
 from headscope.screens.report_sheets import fit_sheet, head_sheet, verify_sheet
-from headscope.screens.terminal import Paper, plain_text, put
+from headscope.screens.terminal import Drawing, Paper, plain_text, put
 from headscope.verify import Check, Report
 from making import bert_checkpoint
 from random_models import random_model
@@ -161,3 +166,59 @@ def test_modules_of_a_checkpoint(tmp_path: Path) -> None:
     assert [(node["name"], node["repeat"]) for node in layers] == [("0-2", 3)]
     displayed = run("shapes", tmp_path, "--modules")
     assert "3 × BertLayer" in displayed.stdout
+
+
+def in_cell(value: object) -> str | None:
+    """What IPython shows as HTML of the last line of a cell."""
+    shown, _ = DisplayFormatter().format(value)
+    return shown.get("text/html")
+
+
+def test_a_cell_shows_a_model_a_layer_and_a_head_as_the_commands_do(models, capsys: pytest.CaptureFixture[str]) -> None:
+    """IPython would print the traceback of an error."""
+    model = models["small"]
+    trace = model.trace(TEXT)
+    screens: list[tuple[object, tuple[Drawing, ...]]] = [
+        (model, shapes_sheet(model).drawings),
+        (model.layers[1].heads[0], head_sheet(model, 1, 0).drawings),
+        (trace[1], attend_sheet(trace, layer=1).drawings),
+        (trace[1, 0], attend_sheet(trace, layer=1, head=0).drawings),
+    ]
+    for shown, drawings in screens:
+        cell = in_cell(shown)
+        assert cell is not None
+        lines = unescape(re.sub("<[^>]*>", "", cell)).splitlines()
+        assert [*map(str.rstrip, lines)] == plain_text(drawings, Paper(100, colour=True)).splitlines()
+    percent = f"{100 * trace[1, 0].weights[0, 0]:.0f} "
+    assert re.search(rf"background-color: #[0-9a-f]{{6}}[^>]*> *{percent}<", in_cell(trace[1, 0]) or "")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_cell_shows_every_kind_of_head(models, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one word, silenced, replaced, broken, without a model, on its own."""
+    model = models["small"]
+    trace = model.trace(TEXT)
+    q = trace.layers[1].q.copy()
+    q[0] = np.nan
+    trace.save(tmp_path / "trace.safetensors")
+    several = {
+        "one word": model.trace("cat"),
+        "silenced": model.trace(TEXT, ablate=[(1, 0)]),
+        "replaced": model.trace(TEXT, ablate={(1, 0): "mean"}),
+        "broken": trace.replaced(layers=[trace.layers[0], dataclasses.replace(trace.layers[1], q=q)]),
+        "from a file": hs.load(tmp_path / "trace.safetensors"),
+        "one head": trace.replaced(layers=[trace.layers[0], trace.layers[1].of_heads([0])]),
+    }
+    for name, one in several.items():
+        assert "layer 1, head 0" in (in_cell(one[1, 0]) or ""), name
+        assert "layer 1: " in (in_cell(one[1]) or ""), name
+    axis = dataclasses.replace(trace.queries, tokens=("<b>", *trace.tokens[1:]))
+    assert "&lt;b&gt;" in (in_cell(trace.replaced(queries=axis, keys=axis)[0, 0]) or "")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_cell_draws_no_map_that_nobody_asked_for(models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long text it shows a line; the command draws a part."""
+    trace = models["small"].trace(TEXT)
+    monkeypatch.setattr(html_tables, "MOST_CELLS", len(trace) ** 2 - 1)
+    assert (in_cell(trace[1]), in_cell(trace[1, 0])) == (None, None)

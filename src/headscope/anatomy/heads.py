@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from headscope.errors import InputError
+from headscope.late import late
 
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
@@ -166,6 +167,10 @@ class Head:
     def _transposed(self, role: str) -> Float[np.ndarray, "d_model d_head"]:
         transposed: Array = self._part(role).T
         return transposed
+
+    @late("headscope.screens.html_tables:html_screen")
+    def _repr_html_(self) -> str | None:
+        """The head's slices as a notebook shows them."""
 
     def __repr__(self) -> str:
         sizes = self.anatomy.known()

@@ -72,7 +72,7 @@ def _brief(whole: Table, rows: Iterable[Parameter]) -> Drawing:
     brief, alike = _layers_in_one(list(rows))
     if not alike:
         return table(whole)
-    note = notes([f"{alike}; counts are totals of all of them, --all shows each layer"])
+    note = notes([f"{alike}; counts are totals of all of them. Each layer: --all, in Python model.parameters"])
 
     def draw(paper: Paper) -> Iterable[Line]:
         yield from (table(brief)(paper) if paper.folds else table(whole)(paper))

@@ -1,4 +1,4 @@
-"""HTML: a command's screen as a file (in colour, offline, printable), and records as tables in a notebook's cell."""
+"""HTML: a command's screen as a file (in colour, offline, printable) or in a notebook's cell, and records as tables."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ import html
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headscope.anatomy import Head
 from headscope.files import write_atomically
+from headscope.model import Model
 from headscope.results.explained import LEAST_SHARE, Followed
 from headscope.results.head_values import HEADS, HeadValues
 from headscope.results.row_tables import Rows
 from headscope.screens.labels import printable, printable_lines
 from headscope.screens.tables import Column, Table, shown
 from headscope.screens.terminal import Drawing, Paper, lines_of
+from headscope.traces import HeadTrace, LayerTrace
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WIDTH = 100
 """Columns of the screen."""
@@ -34,14 +41,7 @@ def write_screen(drawings: Iterable[Drawing], path: Path) -> str:
 
     It has no scripts, and nothing is loaded from elsewhere.
     """
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(
-        record=True, file=io.StringIO(), width=10_000, force_terminal=True, color_system="truecolor", highlight=False
-    )
-    for line in lines_of(drawings, Paper(width=WIDTH, unicode=True, colour=True)):
-        console.print(Text.assemble(*line, no_wrap=True, end=""), soft_wrap=True)
+    console = _printed(drawings)
     code = console.export_html(inline_styles=False, code_format="{code}", clear=False)
     rules = console.export_html(inline_styles=False, code_format="{stylesheet}")
     style = STYLE + rules
@@ -57,6 +57,41 @@ def write_screen(drawings: Iterable[Drawing], path: Path) -> str:
     return f"the screen as a page, {len(content) / 1e3:,.0f} KB, open it in a browser"
 
 
+def _printed(drawings: Iterable[Drawing]) -> Console:
+    """A console that has printed a screen."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(
+        record=True, file=io.StringIO(), width=10_000, force_terminal=True, color_system="truecolor", highlight=False
+    )
+    for line in lines_of(drawings, Paper(width=WIDTH, unicode=True, colour=True)):
+        console.print(Text.assemble(*line, no_wrap=True, end=""), soft_wrap=True)
+    return console
+
+
+MOST_CELLS = 1 << 22
+"""Most weights of a head that a notebook's cell draws without being told to: 2,048 x 2,048."""
+
+
+def html_screen(shown: Model | Head | LayerTrace | HeadTrace) -> str | None:
+    """The screen of `shapes`, `head` or `attend` in a notebook's cell; None for a text that is too long."""
+    from headscope.screens.anatomy_sheets import shapes_sheet
+    from headscope.screens.attention_sheets import attend_sheet
+    from headscope.screens.report_sheets import head_sheet
+
+    if isinstance(shown, LayerTrace | HeadTrace):
+        if len(shown.trace.queries) * len(shown.trace.keys) > MOST_CELLS:
+            return None
+        sheet = attend_sheet(shown.trace, layer=shown.layer, head=shown.head if isinstance(shown, HeadTrace) else None)
+    elif isinstance(shown, Head):
+        sheet = head_sheet(Model(shown.checkpoint, shown.anatomy), shown.layer, shown.index)
+    else:
+        sheet = shapes_sheet(shown)
+    block = '<pre style="font-size:13px;line-height:1.45;white-space:pre;overflow-x:auto">{code}</pre>'
+    return _printed(sheet.drawings).export_html(inline_styles=True, code_format=block)
+
+
 MOST_ROWS = 200
 """Rows that a cell shows; `to_pandas` has them all."""
 
@@ -64,10 +99,10 @@ MOST_ROWS = 200
 def html_table(record: Rows) -> str | None:
     """A record as a notebook shows it; None for numbers with a third axis, which are shown as text."""
     if isinstance(record, HeadValues):
-        return html_of(_grid(record)) if record.dims == HEADS else None
+        return "".join(_lines(_grid(record))) if record.dims == HEADS else None
     if isinstance(record, Mapping):
-        return html_of(_spreads(record))
-    return html_of(_followed(record) if isinstance(record, Followed) else _listed(record))
+        return "".join(_lines(_spreads(record)))
+    return "".join(_lines(_followed(record) if isinstance(record, Followed) else _listed(record)))
 
 
 def _followed(record: Followed) -> Table:
@@ -126,12 +161,9 @@ def _grid(values: HeadValues) -> Table:
     return Table((Column("layer", "layer \\ head", align="right"), *heads), rows, title=repr(values))
 
 
-def html_of(table: Table) -> str:
-    """A table as HTML. Whatever it says is text: nothing in it is markup."""
-    return "".join(_lines(table))
-
-
 def _lines(table: Table) -> Iterator[str]:
+    """A table as HTML. Whatever it says is text: nothing in it is markup."""
+
     def cell(tag: str, column: Column, text: str) -> str:
         return f'<{tag} style="text-align:{column.align}">{html.escape(printable_lines(text))}</{tag}>'
 

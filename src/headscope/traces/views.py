@@ -30,11 +30,27 @@ if TYPE_CHECKING:
     from headscope.traces.record import Trace
 
 
-ELSEWHERE = dict.fromkeys(("attention", "attentions", "attn"), "weights")
-"""Attributes of other libraries."""
+class _View(Suggesting):
+    """One layer's record, as `trace[layer]` and `trace[layer, head]` have it."""
+
+    _elsewhere = dict.fromkeys(("attention", "attentions", "attn"), "weights")
+
+    def __init__(self, trace: Trace, layer: int, record: LayerRecord) -> None:
+        self.trace = trace
+        self.layer = layer
+        self._record = record
+
+    @property
+    def scale(self) -> float:
+        """Factor of q . k: 1 / sqrt(d_head), unless the model uses another scale or has already scaled q."""
+        return self._record.scale
+
+    @late("headscope.screens.html_tables:html_screen")
+    def _repr_html_(self) -> str | None:
+        """The weights as a notebook shows them."""
 
 
-class LayerTrace(Suggesting):
+class LayerTrace(_View):
     """One layer of a trace: `trace[3]`.
 
         layer = trace[3]
@@ -51,12 +67,8 @@ class LayerTrace(Suggesting):
         numbers: the numbers of its heads.
     """
 
-    _elsewhere = ELSEWHERE
-
     def __init__(self, trace: Trace, layer: int, record: LayerRecord) -> None:
-        self.trace = trace
-        self._record = record
-        self.layer = layer
+        super().__init__(trace, layer, record)
         self.numbers = trace.head_numbers(layer)
 
     @property
@@ -82,11 +94,6 @@ class LayerTrace(Suggesting):
     def lse(self) -> Float[np.ndarray, "heads queries"]:
         """(heads, queries): log-sum-exp of each query's scores; -inf for a query that sees no key."""
         return self._record.lse
-
-    @property
-    def scale(self) -> float:
-        """Factor of q . k."""
-        return self._record.scale
 
     @property
     def mask(self) -> Mask:
@@ -180,7 +187,7 @@ class LayerTrace(Suggesting):
         )
 
 
-class HeadTrace(Suggesting):
+class HeadTrace(_View):
     """One head of a trace: `trace[layer, head]`.
 
         head = trace[0, 3]
@@ -195,14 +202,10 @@ class HeadTrace(Suggesting):
         head: the head's number in the layer.
     """
 
-    _elsewhere = ELSEWHERE
-
     def __init__(self, trace: Trace, layer: int, head: int, record: LayerRecord, at: int) -> None:
-        self.trace = trace
-        self._record = record
+        super().__init__(trace, layer, record)
         self._at = at
         self._key_head = at * len(record.k) // len(record.q)
-        self.layer = layer
         self.head = head
 
     @property
@@ -228,11 +231,6 @@ class HeadTrace(Suggesting):
     def lse(self) -> Float[np.ndarray, " queries"]:
         """(queries,): log-sum-exp of each query's scores; -inf for a query that sees no key."""
         return self._record.lse[self._at]
-
-    @property
-    def scale(self) -> float:
-        """Factor of q . k: 1 / sqrt(d_head), unless the model uses another scale or has already scaled q."""
-        return self._record.scale
 
     @property
     def silenced(self) -> bool:
