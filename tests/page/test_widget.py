@@ -461,6 +461,7 @@ def test_the_frame_may_run_scripts_and_nothing_else(bert: hs.Model) -> None:
     assert "height:300px" in opening
     assert "<script" not in text
     assert "require" not in opening
+    assert "\n" not in text, "Markdown, as of `nbconvert --to markdown`, ends markup at an empty line"
 
 
 def test_view_shows_the_frame_in_a_marimo_cell_without_anywidget(

@@ -40,11 +40,12 @@ def frame(trace: Trace | Sequence[Trace], *, height: int = HEIGHT, atlas: HeadNo
         title=default_title(traces[0]),
         atlas=None if atlas is None else atlas.data(None),
     )
+    source = html.escape(content.decode(), quote=True).replace("\n", "&#10;")  # Markdown ends markup at an empty line
     return (
         f'<iframe title="{html.escape(default_title(traces[0]), quote=True)}" '
         'sandbox="allow-scripts allow-downloads" allow="clipboard-write" loading="lazy" '
         f'style="width:100%;height:{height}px;border:0" '
-        f'srcdoc="{html.escape(content.decode(), quote=True)}"></iframe>'
+        f'srcdoc="{source}"></iframe>'
     )
 
 
