@@ -549,6 +549,7 @@ def test_text_in_a_cell_is_never_markup(bert: hs.Model, hostile: hs.Trace) -> No
     text = in_cell(replace(made, axis=hostile.queries, scores=scores))["text/html"]
     assert {*re.findall(r"<([^\s/>]+)", text)} == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert [row[1] for row in cells(text)[1:]] == [printable(token) for token in hostile.tokens]
+    assert {*re.findall(r"<([^\s/>]+)", in_cell(hostile[0, 0])["text/html"])} == {"pre", "span"}
 
 
 BAR = """
@@ -567,13 +568,17 @@ def test_a_notebook_that_is_run_holds_the_page(tmp_path: Path) -> None:
 
     book = nbformat.v4.new_notebook()
     first = "import headscope as hs\ntrace = hs.open().trace('The cat sat.')"
-    book.cells = list(map(nbformat.v4.new_code_cell, (first, "trace", "trace.statistics()", BAR, "trace.view()")))
+    book.cells = list(
+        map(nbformat.v4.new_code_cell, (first, "trace", "trace.statistics()", BAR, "trace.view()", "trace[3, 1]"))
+    )
     ExecutePreprocessor(timeout=PATIENCE, kernel_name="python3").preprocess(book, {"metadata": {"path": tmp_path}})
     body, _ = HTMLExporter().from_notebook_node(book)
     assert "<iframe" in book.cells[1].outputs[0]["data"]["text/html"]
     assert 'srcdoc="' in body
     assert "entropy" in cells(book.cells[2].outputs[0]["data"]["text/html"])[1]
     assert book.cells[4].outputs[0]["data"]["text/plain"].startswith("widget: trace of the bundled model: 6 tokens")
+    (drawn,) = book.cells[5].outputs  # rich displays what it prints in a kernel, unless it is told not to
+    assert re.search(r"layer 3, head 1 \(counted from 0\).*\[CLS\] ", drawn["data"]["text/html"], re.DOTALL)
     assert "layers:\\u20071/4" in str(book.metadata["widgets"])  # a space as wide as a digit
 
 

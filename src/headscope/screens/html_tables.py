@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Columns of the screen."""
 
-STYLE = """
-body { margin: 2rem; background: #fff; color: #1b1f24; }
-pre { font: 14px/1.45 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; overflow-x: auto; }
-@media (prefers-color-scheme: dark) { body { background: #15171e; color: #e6e6e6; } }
+PRE = "font: 14px/1.45 ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace; overflow-x: auto"
+STYLE = f"""
+body {{ margin: 2rem; background: #fff; color: #1b1f24; }}
+pre {{ {PRE}; }}
+@media (prefers-color-scheme: dark) {{ body {{ background: #15171e; color: #e6e6e6; }} }}
 """
 
 
@@ -63,7 +64,13 @@ def _printed(drawings: Iterable[Drawing]) -> Console:
     from rich.text import Text
 
     console = Console(
-        record=True, file=io.StringIO(), width=10_000, force_terminal=True, color_system="truecolor", highlight=False
+        record=True,
+        file=io.StringIO(),
+        width=10_000,
+        force_terminal=True,
+        force_jupyter=False,  # in a notebook's kernel it would display what it prints
+        color_system="truecolor",
+        highlight=False,
     )
     for line in lines_of(drawings, Paper(width=WIDTH, unicode=True, colour=True)):
         console.print(Text.assemble(*line, no_wrap=True, end=""), soft_wrap=True)
@@ -88,7 +95,7 @@ def html_screen(shown: Model | Head | LayerTrace | HeadTrace) -> str | None:
         sheet = head_sheet(Model(shown.checkpoint, shown.anatomy), shown.layer, shown.index)
     else:
         sheet = shapes_sheet(shown)
-    block = '<pre style="font-size:13px;line-height:1.45;white-space:pre;overflow-x:auto">{code}</pre>'
+    block = f'<pre style="{PRE}; white-space: pre">{{code}}</pre>'
     return _printed(sheet.drawings).export_html(inline_styles=True, code_format=block)
 
 
