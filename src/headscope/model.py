@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from headscope.anatomy import Anatomy, Component, Layer, Parameters, layers_of, read_anatomy
+from headscope.anatomy import Anatomy, Components, Layer, Parameters, layers_of, read_anatomy
 from headscope.checkpoint import Checkpoint, called, open_checkpoint
 from headscope.checkpoint.tokenizer.known import SEGMENTS
 from headscope.errors import InputError
@@ -132,7 +132,7 @@ class Model(Suggesting):
         return self.anatomy.extra
 
     @property
-    def components(self) -> tuple[Component, ...]:
+    def components(self) -> Components:
         """Embeddings, encoder and pooler, with their counts and shares."""
         return self.anatomy.components
 
@@ -142,7 +142,7 @@ class Model(Suggesting):
         return self.anatomy.all_parameters
 
     @property
-    def extra_components(self) -> tuple[Component, ...]:
+    def extra_components(self) -> Components:
         """The parts on top of the base model: their counts, and their shares of the parameters on top."""
         return self.anatomy.extra_components
 

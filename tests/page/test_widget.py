@@ -539,6 +539,17 @@ def test_numbers_are_tables(bert: hs.Model) -> None:
     assert [row[0] for row in table[1:]] == [row.name for row in bert.parameters]
     assert sum(int(row[3].replace(",", "")) for row in table[1:]) == bert.parameters.total
     assert list(bert.parameters.to_pandas()["count"]) == [row.count for row in bert.parameters]
+    components = bert.components
+    assert [(row[0], row[1]) for row in cells(in_cell(components)["text/html"])[1:]] == [
+        (part.name, f"{part.count:,}") for part in components
+    ]
+    assert components.to_pandas()["share"].sum() == pytest.approx(1)
+    assert [row[0] for row in cells(in_cell(bert.config)["text/html"])[1:]] == [*bert.config]
+    values = bert.config.arrow()["value"].to_pylist()
+    assert [*map(json.loads, values)] == [*bert.config.values()]
+    loaded, random = repr(bert.fit("BertForPreTraining")).splitlines()
+    assert loaded == f"BertForPreTraining: {len(bert.all_parameters)} parameters are loaded"
+    assert random == "2 initialised at random: cls.seq_relationship.weight, cls.seq_relationship.bias"
     attribution = bert.attribute("The cat sat.")
     assert len(cells(in_cell(attribution)["text/html"])) == 1 + len(attribution.tokens)
 

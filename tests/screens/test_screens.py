@@ -174,7 +174,7 @@ def in_cell(value: object) -> str | None:
     return shown.get("text/html")
 
 
-def test_a_cell_shows_a_model_a_layer_and_a_head_as_the_commands_do(models, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_shows_models_heads_and_reports_as_the_commands_do(models, capsys: pytest.CaptureFixture[str]) -> None:
     """IPython would print the traceback of an error."""
     model = models["small"]
     trace = model.trace(TEXT)
@@ -183,6 +183,7 @@ def test_a_cell_shows_a_model_a_layer_and_a_head_as_the_commands_do(models, caps
         (model.layers[1].heads[0], head_sheet(model, 1, 0).drawings),
         (trace[1], attend_sheet(trace, layer=1).drawings),
         (trace[1, 0], attend_sheet(trace, layer=1, head=0).drawings),
+        (report := trace.verify(reference=False), verify_sheet(report).drawings),
     ]
     for shown, drawings in screens:
         cell = in_cell(shown)

@@ -16,7 +16,7 @@ from headscope.anatomy.anatomy_record import Anatomy
 from headscope.anatomy.families import FAMILIES, family_of
 from headscope.anatomy.heads import Head, Layer, check_index, layers_of
 from headscope.anatomy.layer_rules import Disentangled
-from headscope.anatomy.parameters import Component, Parameter, Parameters
+from headscope.anatomy.parameters import Component, Components, Parameter, Parameters
 from headscope.anatomy.read_anatomy import read_anatomy
 from headscope.anatomy.refused_checkpoints import Refusal
 from headscope.anatomy.schema import Family
@@ -26,6 +26,7 @@ __all__ = [
     "FAMILIES",
     "Anatomy",
     "Component",
+    "Components",
     "Dimensions",
     "Disentangled",
     "Family",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscope.anatomy.families import named_architectures
 from headscope.anatomy.layer_rules import Disentangled, read_disentangled, read_layer_rules
-from headscope.anatomy.parameters import UNPLACED, Component, Parameter, Parameters, class_name_of
+from headscope.anatomy.parameters import UNPLACED, Components, Parameter, Parameters, class_name_of
 from headscope.anatomy.refused_checkpoints import Refusal
 from headscope.anatomy.schema import Family, Top
 from headscope.anatomy.sizes import Dimensions, config_value, wrong_config
@@ -124,7 +124,7 @@ class Anatomy:
         return f"{self.class_stem}Model" if self.family else ""
 
     @cached_property
-    def components(self) -> tuple[Component, ...]:
+    def components(self) -> Components:
         """The base model's parts and their shares of its parameters."""
         if self.dimensions is None:
             return self.parameters.by_component({})
@@ -139,7 +139,7 @@ class Anatomy:
         return Parameters((*self.parameters, *self.extra))
 
     @cached_property
-    def extra_components(self) -> tuple[Component, ...]:
+    def extra_components(self) -> Components:
         """The parts on top of the base model, and their shares of the parameters on top."""
         outputs = [text for role, text in PREDICTED.items() if self.has(role)]
         own = {"cls": f"predicts {', and '.join(outputs)}" if outputs else "", "pooler": MEANINGS["pre_classifier"]}

@@ -21,7 +21,7 @@ from headscope.errors import InputError
 from headscope.settings import meant
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Fit:
     """The result of loading a checkpoint into a class.
 
@@ -47,6 +47,15 @@ class Fit:
     def complete(self) -> bool:
         """True if every parameter of the class comes from the checkpoint."""
         return not self.initialised and not self.mismatched
+
+    def __repr__(self) -> str:
+        names = {
+            "initialised at random": [name for name, _ in self.initialised],
+            "of another shape": [name for name, _, _ in self.mismatched],
+            "ignored": [row.name for row in self.ignored],
+        }
+        lists = [f"{len(of)} {what}: {', '.join(of)}" for what, of in names.items() if of]
+        return "\n".join([f"{self.class_name}: {self.loaded} parameters are loaded", *lists, *self.notes])
 
 
 def fit(anatomy: Anatomy, class_name: str) -> Fit:

@@ -5,9 +5,10 @@ A rule gives the consequences of a field for a model, in a sentence, from its va
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from headscope.anatomy.read_anatomy import base_specs
 from headscope.anatomy.sizes import Dimensions
 from headscope.errors import InputError
 from headscope.late import Keyed
+from headscope.results.row_tables import Rows
 from headscope.settings import meant
 
 
@@ -535,7 +537,7 @@ class Field:
     described: bool = True
 
 
-class ConfigTable(Keyed, Mapping[str, Any]):
+class ConfigTable(Keyed, Rows, Mapping[str, Any]):
     """A config as a mapping from field to value; `fields` has the explanations.
 
     The fields of config.json come first, in their order, then the class's defaults, then implied fields.
@@ -572,6 +574,15 @@ class ConfigTable(Keyed, Mapping[str, Any]):
                 advice="`headscope config` lists them all",
             )
         return self._by_name[name]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each field: name, value, meaning, implies, source."""
+        keys = ("name", "value", "meaning", "implies", "source")
+        return [{key: getattr(field, key) for key in keys} for field in self.fields]
+
+    def _cells(self) -> Mapping[str, Sequence[Any]]:
+        cells = super()._cells()
+        return {**cells, "value": list(map(json.dumps, cells["value"]))}  # of several types, which no column has
 
     def __repr__(self) -> str:
         lines = []

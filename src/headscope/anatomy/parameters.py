@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 from headscope.anatomy.schema import Family
@@ -74,6 +74,20 @@ class Component:
     share: float
     parameters: int
     meaning: str
+
+
+class Components(Rows, tuple[Component, ...]):
+    """The parts of a model, in order; their shares are of all of them."""
+
+    __slots__ = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a dict for each part: name, count, share, parameters, meaning."""
+        return list(map(asdict, self))
+
+    def __repr__(self) -> str:
+        width = max([len(part.name) for part in self], default=0)
+        return "\n".join(f"{part.name:<{width}}  {part.count:>15,}  {part.share:>7.2%}" for part in self)
 
 
 class MissingParameterError(InputError, KeyError):
@@ -150,13 +164,13 @@ class Parameters(Rows, Sequence[Parameter]):
             counts[row.dtype] = counts.get(row.dtype, 0) + row.count
         return counts
 
-    def by_component(self, meanings: Mapping[str, str]) -> tuple[Component, ...]:
+    def by_component(self, meanings: Mapping[str, str]) -> Components:
         """Return the counts and shares of the components, in order of first appearance."""
         groups: dict[str, list[Parameter]] = {}
         for row in self._rows:
             groups.setdefault(row.component, []).append(row)
         total = self.total
-        return tuple(
+        return Components(
             Component(
                 name=name,
                 count=(count := sum(row.count for row in rows)),

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from headscope.anatomy.parameters import Component
+from headscope.anatomy.parameters import Component, Components
 from headscope.anatomy.tree import Node, collapsed
 from headscope.checkpoint.json_text import few
 from headscope.checkpoint.models_in_memory import unpacked
@@ -37,7 +37,7 @@ class Description:
     total: int
     trainable: int
     buffers: int
-    components: tuple[Component, ...]
+    components: Components
     tied: tuple[tuple[str, ...], ...]
     parameters: tuple[tuple[str, tuple[int, ...], str, int, bool], ...]
     tree: Node
@@ -55,7 +55,7 @@ class Description:
             "trainable": self.trainable,
             "frozen": self.frozen,
             "buffers": self.buffers,
-            "components": list(map(asdict, self.components)),
+            "components": self.components.rows(),
             "tied": [list(names) for names in self.tied],
             "parameters": [
                 {"name": name, "shape": list(shape), "dtype": dtype, "count": count, "trainable": trainable}
@@ -66,8 +66,7 @@ class Description:
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.total:,} parameters, {self.trainable:,} trainable, {self.frozen:,} frozen"]
-        width = max([len(part.name) for part in self.components], default=0)
-        lines += [f"  {part.name:<{width}}  {part.count:>15,}  {part.share:>7.2%}" for part in self.components]
+        lines += [f"  {line}" for line in repr(self.components).splitlines()]
         lines += [f"  tied: {' = '.join(names)}" for names in self.tied]
         return "\n".join([*lines, "", str(self.tree)])
 
@@ -131,7 +130,7 @@ def describe(module: nn.Module) -> Description:
         total=total,
         trainable=sum(parameter.numel() for parameter in distinct.values() if parameter.requires_grad),
         buffers=sum(buffer.numel() for buffer in module.buffers()),
-        components=tuple(components),
+        components=Components(components),
         tied=tuple(tuple(same) for same in names.values() if len(same) > 1),
         parameters=tuple(
             (same[0], tuple(x.shape), str(x.dtype).removeprefix("torch."), x.numel(), x.requires_grad)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headscope.late import late
 from headscope.results.row_tables import plain
 
 
@@ -82,6 +83,10 @@ class Report:
             "notes": list(self.notes),
             "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
         }
+
+    @late("headscope.screens.html_tables:html_screen")
+    def _repr_html_(self) -> str | None:
+        """The checks as a notebook shows them."""
 
     def __repr__(self) -> str:
         lines = [

@@ -18,6 +18,8 @@ from headscope.model import Model
 from headscope.results.explained import LEAST_SHARE, Followed
 from headscope.results.head_values import HEADS, HeadValues
 from headscope.results.row_tables import Rows
+from headscope.results.table import Placed
+from headscope.results.verify_report import Report
 from headscope.screens.labels import printable, printable_lines
 from headscope.screens.tables import Column, Table, shown
 from headscope.screens.terminal import Drawing, Paper, lines_of
@@ -81,11 +83,11 @@ MOST_CELLS = 1 << 22
 """Most weights of a head that a notebook's cell draws without being told to: 2,048 x 2,048."""
 
 
-def html_screen(shown: Model | Head | LayerTrace | HeadTrace) -> str | None:
-    """The screen of `shapes`, `head` or `attend` in a notebook's cell; None for a text that is too long."""
+def html_screen(shown: Model | Head | LayerTrace | HeadTrace | Report) -> str | None:
+    """The screen of `shapes`, `head`, `attend` or `verify` in a notebook's cell; None for a text that is too long."""
     from headscope.screens.anatomy_sheets import shapes_sheet
     from headscope.screens.attention_sheets import attend_sheet
-    from headscope.screens.report_sheets import head_sheet
+    from headscope.screens.report_sheets import head_sheet, verify_sheet
 
     if isinstance(shown, LayerTrace | HeadTrace):
         if len(shown.trace.queries) * len(shown.trace.keys) > MOST_CELLS:
@@ -94,7 +96,7 @@ def html_screen(shown: Model | Head | LayerTrace | HeadTrace) -> str | None:
     elif isinstance(shown, Head):
         sheet = head_sheet(Model(shown.checkpoint, shown.anatomy), shown.layer, shown.index)
     else:
-        sheet = shapes_sheet(shown)
+        sheet = verify_sheet(shown) if isinstance(shown, Report) else shapes_sheet(shown)
     block = f'<pre style="{PRE}; white-space: pre">{{code}}</pre>'
     return _printed(sheet.drawings).export_html(inline_styles=True, code_format=block)
 
@@ -107,7 +109,7 @@ def html_table(record: Rows) -> str | None:
     """A record as a notebook shows it; None for numbers with a third axis, which are shown as text."""
     if isinstance(record, HeadValues):
         return "".join(_lines(_grid(record))) if record.dims == HEADS else None
-    if isinstance(record, Mapping):
+    if isinstance(record, Placed) and isinstance(record, Mapping):
         return "".join(_lines(_spreads(record)))
     return "".join(_lines(_followed(record) if isinstance(record, Followed) else _listed(record)))
 
