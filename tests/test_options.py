@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,27 @@ def test_an_attribute_that_is_called_otherwise_here(name: str) -> None:
     with pytest.raises(AttributeError, match=expected) as raised:
         call()
     assert raised.value.name == name
+
+
+def test_what_stands_for_an_attribute_of_another_library_is_there() -> None:
+    model = hs.open()
+    trace = model.trace(SENTENCE)
+    known = {
+        "hs": hs,
+        "model": model,
+        "trace": trace,
+        "weights": trace[0, 1].weights,
+        "layer": 0,
+        "head": 1,
+        "a": "x",
+        "b": "y",
+    }
+    for thing in (model, trace, trace[0], trace[0, 1]):
+        for name, use in type(thing)._elsewhere.items():
+            with pytest.raises(AttributeError, match=re.escape(f"{name!r}; use {use}")):
+                getattr(thing, name)
+            with suppress(KeyError):  # an output that this model lacks
+                assert eval(re.split(r", (?:or|which)|\(\)$", use)[0], {**known, "text": SENTENCE}) is not None
 
 
 def test_a_misspelt_statistic() -> None:

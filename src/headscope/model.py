@@ -88,6 +88,7 @@ class Model(Suggesting):
         "num_layers": "model.anatomy.dimensions.layers",
         "similarity": "hs.match(model, a, b)",
         "state_dict": "model.checkpoint.tensors",
+        **dict.fromkeys(("cuda", "device", "eval", "to"), "model, which runs in NumPy; hs.trace reads a live one"),
     }
 
     def __init__(

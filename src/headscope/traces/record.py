@@ -256,6 +256,7 @@ class Trace(Questions, Suggesting):
         "attention": "trace.weights, or trace[layer, head].weights",
         "attention_weights": "trace.weights, or trace[layer].weights",
         "input_ids": "trace.ids",
+        "shape": "trace.weights.shape",
         "token_type_ids": "trace.segments",
         **{name: f"trace.outputs[{name!r}]" for name in ("last_hidden_state", "pooler_output", "logits")},
     }

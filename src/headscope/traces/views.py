@@ -5,8 +5,8 @@ Also weights with a name for each query and key: between tokens, or between word
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 class _View(Suggesting):
     """One layer's record, as `trace[layer]` and `trace[layer, head]` have it."""
 
-    _elsewhere = dict.fromkeys(("attention", "attentions", "attn"), "weights")
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("attention", "attentions", "attn"), "weights"),
+        "plot": "trace.plot(layer, head)",
+        "shape": "weights.shape",
+        "statistics": "trace.statistics().of((layer, head))",
+        "view": "trace.view()",
+    }
 
     def __init__(self, trace: Trace, layer: int, record: LayerRecord) -> None:
         self.trace = trace
