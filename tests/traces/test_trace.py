@@ -95,7 +95,8 @@ def test_an_output_is_the_papers(trace: Trace, model: hs.Model) -> None:
 
 
 def test_outputs_have_named_axes(trace: Trace) -> None:
-    assert repr(trace.outputs["last_hidden_state"]) == "last_hidden_state (tokens 11, d_model 32)"
+    assert repr(trace.outputs["last_hidden_state"]).startswith("last_hidden_state (tokens 11, d_model 32)\n[[")
+    assert "\n" not in repr(trace.outputs)
     assert trace.outputs["logits"].dims == ("tokens", "vocabulary")
     assert trace.outputs["pooler_output"].shape == (32,)
     assert {"last_hidden_state", "logits", "seq_relationship_logits", "pooler_output"} <= set(trace.outputs)
@@ -480,6 +481,11 @@ def test_a_layer_and_its_heads() -> None:
     agree(TRACE[-1].weights, TRACE.weights[LAYERS - 1])
     agree(TRACE[np.int64(1)].weights, TRACE[1].weights)
     assert repr(TRACE.weights) == "weights (3 layers, 4 heads, 11 queries, 11 keys), computed when indexed"
+    title, *rows = repr(TRACE[1, 2].weights).split("\n")
+    assert title == "weights (11 queries, 11 keys), computed when indexed"
+    assert np.array([row.strip(" []").split() for row in rows], float) == pytest.approx(
+        TRACE[1, 2].weights[...], abs=1e-3
+    )
     assert "4 heads of 8" in repr(layer)
 
 

@@ -26,6 +26,11 @@ class Exchanged(NDArrayOperatorsMixin):
     def __dlpack_device__(self) -> Any:
         return (1, 0)  # a CPU's memory
 
+    def _small(self) -> str:
+        """The numbers, on lines of their own; of more than 32 x 32, nothing."""
+        cells: Any = self
+        return f"\n{np.array2string(cells[...], precision=3, suppress_small=True)}" if cells.size <= 1024 else ""
+
 
 class ArrayLike(Exchanged):
     """A record that can be used as its main array: indexed, compared, computed with; results are plain arrays.
@@ -96,7 +101,7 @@ class Named(ArrayLike):
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{dim} {size}" for dim, size in zip(self.dims, self.shape, strict=True))
-        return f"{self.name} ({axes})"
+        return f"{self.name} ({axes})" + self._small()
 
     def coordinates(self) -> dict[str, Any]:
         """Name of an axis -> names of its entries, for the axes whose entries have any."""

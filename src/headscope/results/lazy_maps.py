@@ -199,7 +199,7 @@ class LazyMap(Exchanged):
         plurals = {"query": "queries"}
         names = AXES[-self.ndim :]
         sizes = [f"{size} {plurals.get(name, name + 's')}" for size, name in zip(self.shape, names, strict=True)]
-        return f"{self.kind} ({', '.join(sizes)}), computed when indexed"
+        return f"{self.kind} ({', '.join(sizes)}), computed when indexed{self._small()}"
 
 
 def stacked(maps: Sequence[LazyMap]) -> LazyMap:

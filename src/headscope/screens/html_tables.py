@@ -167,7 +167,7 @@ def _grid(values: HeadValues) -> Table:
         (layer, *(None if np.isnan(number) else float(number) for number in row))
         for layer, row in zip(layers, values.array.tolist(), strict=True)
     )
-    return Table((Column("layer", "layer \\ head", align="right"), *heads), rows, title=repr(values))
+    return Table((Column("layer", "layer \\ head", align="right"), *heads), rows, title=repr(values).split("\n")[0])
 
 
 def _lines(table: Table) -> Iterator[str]:

@@ -203,7 +203,7 @@ class Outputs(Arrays, Mapping[str, Named]):
         return len(list(iter(self)))
 
     def __repr__(self) -> str:
-        return "outputs: " + ", ".join(str(self._kept.get(name, name)) for name in self)
+        return "outputs: " + ", ".join(str(self._kept.get(name, name)).split("\n")[0] for name in self)
 
 
 def kept_outputs(outputs: Mapping[str, Named]) -> Mapping[str, Named]:
