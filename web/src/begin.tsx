@@ -40,6 +40,8 @@ export interface Typing {
   /** Where a text begins that nobody has looked at. */
   look(one: Doc): void;
   follow(): void;
+  /** True while the sentence of an address is on its way: what else the address says is of that sentence. */
+  isBrought(): boolean;
   Panel: ComponentType;
 }
 
@@ -55,6 +57,11 @@ function followSaid(): void {
   });
 }
 
+/** Correct what the address names, once its text is there. */
+function settle(): void {
+  if (doc.value && !typing?.isBrought()) correct();
+}
+
 async function open(): Promise<void> {
   catalog.value = about.statistics ?? [];
   start.value = { home: "file", traces: 0, ...about };
@@ -62,8 +69,8 @@ async function open(): Promise<void> {
     const opened = await typing.open(page);
     typing.follow();
     noStep();
-    if (fresh) typing.look(opened);
-    else correct();
+    if (fresh && !typing.isBrought()) typing.look(opened);
+    else settle();
     show();
     return;
   }
@@ -115,7 +122,7 @@ export function begin(withModel: Typing | null): void {
   if (about.model) typing = withModel;
   followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given, FLOWING);
   followRemarks();
-  addEventListener("hashchange", () => { if (doc.value) correct(); });
+  addEventListener("hashchange", settle);
   followFailure();
   restoreWidths();
   followTools();
