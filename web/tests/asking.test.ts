@@ -10,7 +10,7 @@ import { makeShown, placed, readable, wordOf, type Label } from "../src/text/sho
 import { sees, size, viewRows, type View } from "../src/trace/cells";
 import { massBetween, massesBetween, type Sets } from "../src/trace/masses";
 import { measure, siftedShare } from "../src/trace/measures";
-import { toBase64 } from "../src/trace/safetensors";
+import { fromBase64, toBase64 } from "../src/trace/safetensors";
 import { plainName, type Axis, type TraceInfo } from "../src/trace/trace";
 import { held, info, S, weights } from "./fixture";
 
@@ -74,8 +74,11 @@ test("of three forms the room decides: a number under its picture, beside it, or
   expect(slots(16, 60, 572, 380, false, true)).toMatchObject({ form: "value", down: 8, total: 496 });
 });
 
-test("numbers in slots are short", () => {
-  expect([0.688, 0.004, 1, -0.25, 12.34, 123.4, NaN].map(short)).toEqual([".69", "0", "1.0", "−.25", "12", "123", "–"]);
+test("numbers in slots are short; small ones keep three digits of the largest", () => {
+  expect([0.688, 0.004, 1, -0.25, 12.34, 123.4, NaN].map((value) => short(value))).toEqual([".69", "0", "1.0", "−.25", "12", "123", "–"]);
+  expect([0.175, -0.0023, 0.0001].map((value) => short(value, 0.175))).toEqual([".175", "−.002", "0"]);
+  expect([0.0142, -0.0002].map((value) => short(value, 0.0142))).toEqual([".0142", "−.0002"]);
+  expect([7.31, -0.25].map((value) => short(value, 7.31))).toEqual(["7.3", "−.25"]);
 });
 
 test("the ends of a scale have neither noughts nor a point at their end", () => {
@@ -111,6 +114,7 @@ test("base64 is Node's, with and without the browser's own", () => {
   for (const size of [0, 1, 2, 3, 0x6000, 0x6001, 70_000]) {
     const expected = Buffer.from(bytes.subarray(0, size)).toString("base64");
     expect(toBase64(bytes.subarray(0, size))).toBe(expected);
+    expect(Buffer.compare(fromBase64(expected), bytes.subarray(0, size))).toBe(0);
     if (native) delete (Uint8Array.prototype as unknown as Record<string, unknown>).toBase64;
     expect(toBase64(bytes.subarray(0, size))).toBe(expected);
     if (native) Object.defineProperty(Uint8Array.prototype, "toBase64", native);
