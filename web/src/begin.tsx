@@ -17,8 +17,6 @@ import * as state from "./state/state";
 import { FIELDS, FLOWING, status } from "./state/state";
 import { correct, followRemarks, openOnFinding } from "./state/opening";
 import { followNotebook, told } from "./notebook";
-import { restoreWidths } from "./panels/divider";
-import { followTools } from "./panels/tools";
 import { fetchRuns, followEffects } from "./model/runs";
 import { followNumbers } from "./heads/statistics";
 import { followSifted } from "./heads/sifted";
@@ -124,8 +122,6 @@ export function begin(withModel: Typing | null): void {
   followRemarks();
   addEventListener("hashchange", settle);
   followFailure();
-  restoreWidths();
-  followTools();
   followTheme();
   followPaper();
   followLanguage();

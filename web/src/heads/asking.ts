@@ -62,11 +62,11 @@ export function pin(side: Side, place: number, { tokens }: { tokens: readonly nu
 }
 
 /** Put tokens into a set, or take them out where all are in it; the grid is asked about it. */
-export function choose(side: Side, places: readonly number[], toggle = true): void {
+export function choose(side: Side, places: readonly number[]): void {
   const held = sides(side).set;
   const pinned = (side === "row" ? chosenSets.value?.from : chosenSets.value?.to) ?? [];
   const now = held.value.length ? held.value : pinned;
-  const out = toggle && held.value.length > 0 && places.every((place) => now.includes(place));
+  const out = held.value.length > 0 && places.every((place) => now.includes(place));
   const next = out ? now.filter((place) => !places.includes(place)) : [...new Set([...now, ...places])].sort((a, b) => a - b);
   batch(() => {
     held.value = next.length ? next : state.NONE;
