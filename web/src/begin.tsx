@@ -15,7 +15,7 @@ import { isFresh } from "./state/hash";
 import { followHash, noStep } from "./state/steps";
 import * as state from "./state/state";
 import { FIELDS, FLOWING, status } from "./state/state";
-import { correct, followRemarks, openOnFinding } from "./state/opening";
+import { brought, correct, followRemarks, openOnFinding } from "./state/opening";
 import { followNotebook, told } from "./notebook";
 import { fetchRuns, followEffects } from "./model/runs";
 import { followNumbers } from "./heads/statistics";
@@ -38,8 +38,6 @@ export interface Typing {
   /** Where a text begins that nobody has looked at. */
   look(one: Doc): void;
   follow(): void;
-  /** True while the sentence of an address is on its way: what else the address says is of that sentence. */
-  isBrought(): boolean;
   Panel: ComponentType;
 }
 
@@ -55,11 +53,6 @@ function followSaid(): void {
   });
 }
 
-/** Correct what the address names, once its text is there. */
-function settle(): void {
-  if (doc.value && !typing?.isBrought()) correct();
-}
-
 async function open(): Promise<void> {
   catalog.value = about.statistics ?? [];
   start.value = { home: "file", traces: 0, ...about };
@@ -67,8 +60,8 @@ async function open(): Promise<void> {
     const opened = await typing.open(page);
     typing.follow();
     noStep();
-    if (fresh && !typing.isBrought()) typing.look(opened);
-    else settle();
+    if (fresh && !brought.value) typing.look(opened);
+    else correct();
     show();
     return;
   }
@@ -120,7 +113,7 @@ export function begin(withModel: Typing | null): void {
   if (about.model) typing = withModel;
   followHash(FIELDS, bare && about.state ? `${given || "#"}&${about.state}` : given, FLOWING);
   followRemarks();
-  addEventListener("hashchange", settle);
+  addEventListener("hashchange", () => { if (doc.value) correct(); });
   followFailure();
   followTheme();
   followPaper();

@@ -1,6 +1,6 @@
 // Entry point of a page with a model, which runs what is typed.
 import { begin } from "./begin";
-import { followTyped, isBrought, openModel, openOnGuess } from "./model/live";
+import { followTyped, openModel, openOnGuess } from "./model/live";
 import { Live } from "./panels/live";
 
-begin({ open: openModel, look: openOnGuess, follow: followTyped, isBrought, Panel: Live });
+begin({ open: openModel, look: openOnGuess, follow: followTyped, Panel: Live });

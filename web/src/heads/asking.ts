@@ -67,17 +67,13 @@ export function choose(side: Side, places: readonly number[]): void {
   const pinned = (side === "row" ? chosenSets.value?.from : chosenSets.value?.to) ?? [];
   const now = held.value.length ? held.value : pinned;
   const out = held.value.length > 0 && places.every((place) => now.includes(place));
-  const next = out ? now.filter((place) => !places.includes(place)) : [...new Set([...now, ...places])].sort((a, b) => a - b);
-  batch(() => {
-    held.value = next.length ? next : state.NONE;
-    state.statistic.value = "mass";
-  });
+  choosePassage(side, out ? now.filter((place) => !places.includes(place)) : [...new Set([...now, ...places])]);
 }
 
 /** A passage instead of what was chosen on this side. */
 export function choosePassage(side: Side, places: readonly number[]): void {
   batch(() => {
-    sides(side).set.value = [...places].sort((a, b) => a - b);
+    sides(side).set.value = places.length ? [...places].sort((a, b) => a - b) : state.NONE;
     state.statistic.value = "mass";
   });
 }

@@ -5,7 +5,7 @@ import type { Ask, Outcome } from "./ask";
 import type { Shares } from "../encoder/answers";
 import { held, type Guess } from "../heads/guesses";
 import { Local } from "./local";
-import { correct, openOnFinding } from "../state/opening";
+import { brought, correct, openOnFinding } from "../state/opening";
 import { backend, outcomes, start, trouble } from "./remote";
 import { toShare } from "../state/hash";
 import * as state from "../state/state";
@@ -35,9 +35,6 @@ let local: Local | null = null;
 let asked = 0;
 let began = 0;
 let left = new AbortController();
-/** The sentence that an address brought, until it is shown, or something else is asked. */
-let brought: string | null = null;
-export const isBrought = (): boolean => brought !== null;
 
 /** The first sentence's trace, unless its tab was closed. */
 export const first = (): Doc | undefined => docs.value.find(({ id }) => id === ids[0]);
@@ -92,8 +89,8 @@ async function show(slot: 0 | 1): Promise<void> {
     ids[slot] = one.id;
     forget(slot);
     if (slot === 1 && !gone) setB(docs.value.length - 1);
-    if (slot === 0 && text === brought) {
-      brought = null;
+    if (slot === 0 && text === brought.value) {
+      brought.value = "";
       correct();
     } else if (seen) keepPinned(seen, guessed);
   }));
@@ -188,7 +185,8 @@ export async function type(text: string, slot: 0 | 1): Promise<void> {
 /** Show these boxes' texts, one after the other, until every picture is of what its box says. */
 async function again(...slots: (0 | 1)[]): Promise<void> {
   asked++;
-  opened = brought = null;
+  opened = null;
+  brought.value = "";
   began = performance.now();
   left.abort();
   trouble.value = null;
@@ -213,7 +211,7 @@ async function again(...slots: (0 | 1)[]): Promise<void> {
 
 /** Measure the time to the picture, once it is drawn. */
 function timed(turn: number): void {
-  const [from, shown] = [began, docs.value.find(({ id }) => id === ids[0])];
+  const [from, shown] = [began, first()];
   requestAnimationFrame(() => setTimeout(() => {
     if (shown && turn === asked) took.value = { tokens: shown.info.queries.tokens.length, ms: performance.now() - from, turn };
   }));
@@ -266,7 +264,7 @@ export function followTyped(): void {
     kept.value = sentence !== "";
     if (!sentence || sentence === texts.peek()[0]) return;
     untracked(() => void type(sentence, 0));
-    brought = sentence;
+    brought.value = sentence;
   });
   effect(() => { state.typed.value = kept.value ? texts.value[0] : ""; });
 }
