@@ -75,13 +75,6 @@ def test_ratios_are_the_papers(either: SimpleNamespace, kind: str) -> None:
         np.testing.assert_allclose(ratio.mean, expected.mean(-1), atol=either.close)
 
 
-def test_weights_alone_are_one_less_the_diagonal(real: SimpleNamespace) -> None:
-    """Attn-W is 1 - mean of `same`, and AttnRes-W half of it, as the published numbers are (96.41 and 48.21)."""
-    same = real.trace.statistics("same", per_query=True)["same"].array.mean(1)
-    np.testing.assert_allclose(real.trace.mixing_ratio("Attn-W").ratios, 1 - same, atol=1e-5)
-    np.testing.assert_allclose(real.trace.mixing_ratio("AttnRes-W").ratios, (1 - same) / 2, atol=1e-5)
-
-
 @pytest.mark.parametrize("kind", NORM_KINDS)
 def test_norm_maps_are_the_lengths_of_every_vector(either: SimpleNamespace, kind: str) -> None:
     for number, layer in enumerate(either.layers):
