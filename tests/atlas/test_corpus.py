@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
-from surveying import TREEBANK
 
 import headscope as hs
 from headscope.atlas.corpus import Corpus, open_corpus
@@ -500,15 +499,6 @@ def test_documents(tmp_path: Path) -> None:
     read = documents(tmp_path, one + one + "# newdoc\n" + one + one + "\n\n# newdoc id = b\n# newpar\n" + one)
     counts = [(document.name, len(document.sentences)) for document in read if isinstance(document, Document)]
     assert counts == [(f"t.conllu#{at}", count) for at, count in enumerate((1, 1, 2, 1), 1)]
-
-
-def test_a_whole_treebank() -> None:
-    read = list(open_corpus(TREEBANK).documents("text", 10**7))
-    assert len(read) == 9
-    sentences = [sentence for document in read if isinstance(document, Document) for sentence in document.sentences]
-    lines = TREEBANK.read_text(encoding="utf-8").splitlines()
-    assert len(sentences) == sum(line.startswith("# sent_id") for line in lines) == 20
-    assert sum(len(sentence.words) for sentence in sentences) == sum(line.count("\t") == 9 for line in lines)
 
 
 BROKEN = {

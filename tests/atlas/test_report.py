@@ -135,10 +135,6 @@ def test_heads_lie_on_the_plane_at_their_distances(tmp_path: Path) -> None:
     assert np.abs(names - points).max() < plane["width"] / 4
 
 
-def test_every_statistic_has_a_unit_and_a_sentence() -> None:
-    assert all(statistic.unit and statistic.most for statistic in CATALOG.values())
-
-
 def test_numbers_and_axes_are_rounded() -> None:
     values = {0.5: "0.500", -12.345: "-12.35", 123.45: "123.5", 4567.8: "4568", float("nan"): "-"}
     assert [*map(rounded, values)] == [*values.values()]

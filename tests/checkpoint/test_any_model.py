@@ -41,7 +41,6 @@ from explain.tops import TEXT, bi_encoder, readable
 from headscope.anatomy.refused_checkpoints import NOT_LOADED, SAVE_PLAIN
 from headscope.atlas.loading import load
 from headscope.atlas.run import source_of
-from headscope.checkpoint.pickle_header import RESAVE
 from headscope.checkpoint.resolve import BUNDLED
 from headscope.errors import HeadscopeError, UnsupportedError
 from products import pairwise
@@ -456,14 +455,6 @@ def test_one_of_two_models_is_saved_alone(tmp_path: Path) -> None:
     both.encoder.load_state_dict(own)
     both.encoder.save_pretrained(tmp_path / "other")
     assert holds(tmp_path / "other", own)
-
-
-def test_a_pickle_saved_as_safetensors_keeps_its_weights(tmp_path: Path) -> None:
-    assert RESAVE == "load it with torch and save it as model.safetensors"
-    own = bert(tmp_path)
-    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
-    save_tensors(torch.load(tmp_path / "pytorch_model.bin"), tmp_path / "model.safetensors")
-    assert holds(tmp_path, own)
 
 
 def as_pickle(folder: Path, name: str = "pytorch_model.bin", *, whole: bool = False) -> None:

@@ -249,8 +249,6 @@ def test_models_and_functions_without_a_score_are_refused(tmp_path: Path, classi
     )
     np.testing.assert_array_equal(exact, plain)
     model, module = classifier
-    with pytest.raises(InputError, match="no metric ''"):
-        model.effects(TEXTS, labels=LABELS, metric="")
     with pytest.raises(InputError, match="beside a target"):
         model.effects(TEXTS, "good", labels=LABELS)
     for live, score, options, message in (

@@ -303,6 +303,9 @@ def test_runs_survive_a_reload_and_say_when_they_are_stale(watch: Watch, served:
     assert page.locator(".headline").inner_text() == again
     page.locator("[data-test=change-text]").click()
     assert page.input_value("[data-test=text]") == OTHER
+    go(page, "pane=causes&run=gone")  # the last one stays in view
+    until(page, "location.hash.includes('run=gone') && document.querySelector('[data-test=runs] [aria-pressed=true]')")
+    assert "matters most" in page.locator(".headline").inner_text()
 
 
 def test_a_file_holds_the_effects_of_a_small_model(watch: Watch, model: hs.Model, words: Made, tmp_path: Path) -> None:

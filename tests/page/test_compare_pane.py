@@ -293,6 +293,22 @@ def test_unequal_texts_are_aligned_and_gaps_stay_gaps(
     until(page, f"{CHOSEN.format('B')} === '{ranks[0]}'")
 
 
+def test_zooming_keeps_the_pinned_cell(watch: Watch, one: hs.Trace, bundled: hs.Model, tmp_path: Path) -> None:
+    """It stands earlier among the words of both than in A, which has more."""
+    longer = bundled.trace(f"Once, long ago, on a cold night in a far town by the sea: {TIRED}")
+    file = to_html([longer, one], tmp_path / "longer.html", runs=False)
+    query, key = len(longer) - 3, len(longer) - 5
+    both = [i for i, j in aligned(longer, one) if i is not None and j is not None]
+    page = watch().open(f"{file.as_uri()}#pane=compare&q={query}&k={key}&by=weight")
+    cells_of(page)
+    for _ in range(3):
+        page.keyboard.press("+")
+    until(page, "location.hash.includes('box=')")
+    top, left, span = (int(part) for part in page.evaluate("location.hash").split("box=")[1].split("."))
+    assert top <= both.index(query) < top + span <= query
+    assert left <= both.index(key)
+
+
 def test_both_texts_stand_word_over_word(watch: Watch, one: hs.Trace, bundled: hs.Model, tmp_path: Path) -> None:
     """An empty frame where a word stands for none; “did” is not held against “refused”, so these have no row."""
     other = bundled.trace(TIRED.replace("did not", "refused to"))

@@ -228,11 +228,11 @@ def test_a_key_is_for_what_is_in_front(watch: Watch, cat_file: Path) -> None:
     for key in ("4", "Enter", "1", "?", "ArrowDown", "l", "S"):
         page.keyboard.press(key)
     at(page, "q=4", "k=3")
-    assert page.locator("dialog[open]").count() == 1
+    until(page, "document.querySelectorAll('dialog[open]').length === 1")
     for key in ("?", "S", "?", "Escape", "Enter"):
         page.keyboard.press(key)
     at(page, "q=4", "k=3", "chain=1")
-    assert page.locator("dialog[open]").count() == 0
+    until(page, "document.querySelectorAll('dialog[open]').length === 0")
 
 
 def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:

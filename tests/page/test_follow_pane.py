@@ -127,7 +127,7 @@ def test_a_page_without_them_opens_on_the_sentence(watch: Watch, bert: hs.Model,
     page = watch().open(f"{to_html(traces, tmp_path / 'two.html', runs=False).as_uri()}#pane=follow")
     page.wait_for_selector(".ways")
     page.keyboard.press("]")
-    until(page, "document.querySelector('[data-test=head]')?.checkVisibility()")
+    until(page, "document.querySelector('[data-test=head]')?.checkVisibility() && location.hash === '#d=1'")
     go(page, "d=1&pane=follow")
     assert "pane=follow" in page.locator(".said").inner_text()
     until(page, "location.hash === '#d=1'")

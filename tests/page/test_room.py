@@ -351,6 +351,16 @@ def test_52_tokens_are_one_printed_page_with_a_caption(watch: Watch, tmp_path: P
     assert page.locator("html").get_attribute("data-theme") == "light"
 
 
+def test_a_text_that_would_be_an_option_is_in_no_command(watch: Watch, bundled: hs.Model, tmp_path: Path) -> None:
+    """Nor is an empty one: the caption has the text."""
+    for text, printed in (("the cat", True), ("- the cat", False), ("--help", False), ("-", False), ("", False)):
+        page = watch().open(bundled.trace("the cat").replaced(text=text).to_html(tmp_path / "page.html").as_uri())
+        on_paper(page)
+        caption = page.locator(".caption").inner_text()
+        assert ("headscope view" in caption) is printed
+        assert "count from 0" in caption
+
+
 def test_a_phone_shows_the_last_token_of_a_sentence(watch: Watch, tmp_path: Path) -> None:
     trace = hs.open("-").trace("The animal did not cross the street because it was too tired.")
     watched = watch(viewport={"width": 390, "height": 844}, has_touch=True)

@@ -281,6 +281,43 @@ def test_an_address_has_whole_letters(watch: Watch, file: Path) -> None:
     page.locator("[data-test=help]").click()  # the page works
 
 
+def test_each_address_shows_the_sentence_that_it_brings(watch: Watch, file: Path) -> None:
+    """With its pinned cell; so do Back and Forward, and an address that comes while the page writes its own."""
+    shown = "[document.querySelector('[data-test=live-text-0]').value, location.hash]"
+    cat, mat = ("#l=1&h=2&q=2&k=3&text=The%20cat%20ran", "#q=6&k=5&text=It%20sat%20on%20a%20red%20mat")
+    page = watch(own=True).open(file.as_uri() + cat)
+
+    def shows(sentence: str, address: str) -> None:
+        until(page, f"({shown}).join() === '{sentence},{address}'")
+        until(page, f"document.querySelector('.columns').textContent.includes('{sentence.split()[-1]}')")
+        page.wait_for_selector("[data-test=weight]")
+        assert page.locator("[data-test=live-keep]").is_checked()
+        assert page.evaluate(shown) == [sentence, address]
+
+    shows("The cat ran", cat)
+    page.evaluate(f"location.hash = '{mat}'")
+    shows("It sat on a red mat", mat)
+    page.go_back()
+    shows("The cat ran", cat)
+    page.go_forward()
+    shows("It sat on a red mat", mat)
+    page.evaluate(
+        f"""() => {{
+          document.querySelector("[data-test=mass]").value = 0.3;
+          document.querySelector("[data-test=mass]").dispatchEvent(new Event("input"));
+          location.hash = "{cat}";
+          for (const end = performance.now() + 200; performance.now() < end;);
+        }}"""
+    )
+    shows("The cat ran", cat)
+    write(page, "")
+    write(page, "The dog")
+    until(page, "location.hash.endsWith('text=The%20dog')")
+    page.evaluate("location.hash = '#h=1'")  # says nothing of a sentence: it stays, and is kept no longer
+    until(page, "!document.querySelector('[data-test=live-keep]').checked")
+    assert page.evaluate(shown) == ["The dog", "#h=1"]
+
+
 def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
     """One that can't be shown is said until it can."""
     page = watch().open(file.as_uri())

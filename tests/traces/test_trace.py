@@ -14,8 +14,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.numpy import save as safetensors
 
 import headscope as hs
@@ -41,15 +39,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> hs.Model:
 @pytest.fixture(scope="module")
 def trace(model: hs.Model) -> Trace:
     return model.trace(ids=ids(11), hidden_states=True)
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_any_slice_of_a_map_is_the_slice_of_the_whole(data: st.DataObject) -> None:
-    whole = np.arange(12.0, dtype="f4").reshape(3, 4)
-    lazy = LazyMap("cells", (3, 4), lambda r, c: whole[np.ix_(r, c)])
-    index = tuple(data.draw(st.slices(size) | st.integers(-size, size - 1)) for size in (3, 4))
-    np.testing.assert_array_equal(lazy[index], whole[index])
 
 
 def test_only_the_indexed_tile_is_computed() -> None:

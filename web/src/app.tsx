@@ -32,7 +32,7 @@ export function App({ Typing }: { Typing: ComponentType | undefined }) {
   const deep = info && (info.layers.length > 8 || info.heads > 12) ? " deep" : "";
   const follows = state.pane.value === "follow";
   const opened = state.chain.value && state.pane.value === "head" && row.value !== null && column.value !== null;
-  const [left, right] = [widths.left.value, widths.right.value];
+  const { left, right } = widths.value;
   const chosen = { ...(left !== null && { "--left": `${left}px` }), ...(right !== null && { "--right": `${right}px` }) };
   return (
     <>

@@ -6,7 +6,7 @@ import type { HeadArrays } from "../src/trace/head";
 import { difference } from "../src/trace/difference";
 import { distance, measure, measuredShare, sample } from "../src/trace/measures";
 import { largestPlaces, strongestKeys } from "../src/trace/strongest";
-import { floats, fromBase64, readSafetensors } from "../src/trace/safetensors";
+import { floats, readSafetensors } from "../src/trace/safetensors";
 import { HeldTrace, plainLabel } from "../src/trace/trace";
 import { capped } from "../src/trace/terms";
 import { makeShown } from "../src/text/shown";
@@ -198,13 +198,6 @@ test("half precision, every bit pattern that a number has", () => {
   const bits = new Uint16Array([0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0001, 0x03ff, 0x0400, 0x7c00, 0x3555]);
   const found = floats(new Uint8Array(bits.buffer), "F16");
   expect(Array.from(found)).toEqual([0, -0, 1, -2, 65504, 2 ** -24, 1023 * 2 ** -24, 2 ** -14, Infinity, 0.333251953125]);
-});
-
-test("base64 of any length", () => {
-  for (const length of [0, 1, 2, 3, 100, 257]) {
-    const bytes = Uint8Array.from({ length }, (_, n) => (n * 37) % 256);
-    expect(Array.from(fromBase64(Buffer.from(bytes).toString("base64")))).toEqual(Array.from(bytes));
-  }
 });
 
 test("files that are none are refused in words", () => {

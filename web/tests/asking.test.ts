@@ -7,12 +7,12 @@ import { maskOf } from "../src/text/masking";
 import { byNumber, nextPlace } from "../src/heads/order";
 import { corner, end, short, slots } from "../src/panels/slots";
 import { makeShown, placed, readable, wordOf, type Label } from "../src/text/shown";
-import { sees, size, viewRows, type View } from "../src/trace/cells";
+import { sees, size, viewRows } from "../src/trace/cells";
 import { massBetween, massesBetween, type Sets } from "../src/trace/masses";
 import { measure, siftedShare } from "../src/trace/measures";
-import { toBase64 } from "../src/trace/safetensors";
+import { fromBase64, toBase64 } from "../src/trace/safetensors";
 import { plainName, type Axis, type TraceInfo } from "../src/trace/trace";
-import { held, info, S, weights } from "./fixture";
+import { held, info, labelOf, OPEN, S, viewOf, weights } from "./fixture";
 
 test("heads without a number have no rank, equal ones stand by place", () => {
   expect(byNumber([0.2, NaN, 0.9, 0.2], true)).toEqual([2, 0, 3]);
@@ -74,8 +74,11 @@ test("of three forms the room decides: a number under its picture, beside it, or
   expect(slots(16, 60, 572, 380, false, true)).toMatchObject({ form: "value", down: 8, total: 496 });
 });
 
-test("numbers in slots are short", () => {
-  expect([0.688, 0.004, 1, -0.25, 12.34, 123.4, NaN].map(short)).toEqual([".69", "0", "1.0", "−.25", "12", "123", "–"]);
+test("numbers in slots are short; small ones keep three digits of the largest", () => {
+  expect([0.688, 0.004, 1, -0.25, 12.34, 123.4, NaN].map((value) => short(value))).toEqual([".69", "0", "1.0", "−.25", "12", "123", "–"]);
+  expect([0.175, -0.0023, 0.0001].map((value) => short(value, 0.175))).toEqual([".175", "−.002", "0"]);
+  expect([0.0142, -0.0002].map((value) => short(value, 0.0142))).toEqual([".0142", "−.0002"]);
+  expect([7.31, -0.25].map((value) => short(value, 7.31))).toEqual(["7.3", "−.25"]);
 });
 
 test("the ends of a scale have neither noughts nor a point at their end", () => {
@@ -111,6 +114,7 @@ test("base64 is Node's, with and without the browser's own", () => {
   for (const size of [0, 1, 2, 3, 0x6000, 0x6001, 70_000]) {
     const expected = Buffer.from(bytes.subarray(0, size)).toString("base64");
     expect(toBase64(bytes.subarray(0, size))).toBe(expected);
+    expect(Buffer.compare(fromBase64(expected), bytes.subarray(0, size))).toBe(0);
     if (native) delete (Uint8Array.prototype as unknown as Record<string, unknown>).toBase64;
     expect(toBase64(bytes.subarray(0, size))).toBe(expected);
     if (native) Object.defineProperty(Uint8Array.prototype, "toBase64", native);
@@ -141,9 +145,8 @@ test("weights between sets are the fixture's, added over keys, averaged over que
 test("weights times norms: the norms of the keys that are asked for, over the plain weight that is kept", () => {
   // weights 1/3, 1/3, 1/3; 1/8, 2/8, 5/8; 1/134, 8/134, 125/134
   const [q, k] = [Float32Array.of(0, 1, 3), Float32Array.of(0, Math.log(2), Math.log(5))];
-  const rule = { scale: 1, stage: "", causal: false, window: null, keys: null, biasHeads: 0, cap: null };
   const lse = Float64Array.of(Math.log(3), Math.log(8), Math.log(134));
-  const head = { q, k, lse, bias: null, terms: null, valueNorms: Float32Array.of(2, 3, 0.5), rule, d: 1, queries: 3, keys: 3 };
+  const head = { q, k, lse, bias: null, terms: null, valueNorms: Float32Array.of(2, 3, 0.5), rule: OPEN, d: 1, queries: 3, keys: 3 };
   const some = { head, q, keysAt: (places: ArrayLike<number>) => Float32Array.from(places, (place) => k[place]) };
   const sets = (keys: number[], kept: number[] | null, normed: boolean): Sets => ({ queries: [0, 1, 2], keys, kept, normed });
   const are = (found: number[], expected: number[]): void => expected.forEach((mass, n) => expect(found[n]).toBeCloseTo(mass, 5));
@@ -154,13 +157,13 @@ test("weights times norms: the norms of the keys that are asked for, over the pl
   expect(massBetween(some, sets([1], [0, 1], true))).toBeCloseTo((1.5 + 2 + 24 / 9) / 3, 5);
 });
 
-const label = (tokens: number[]): Label => ({ text: "", continues: false, special: false, segment: 0, title: "", tokens, repeats: null });
+const label = (tokens: number[]): Label => labelOf("", tokens);
 
 test("a causal layer hides what comes later, a joined word only where all of it is hidden", () => {
-  const rule = { scale: 1, stage: "", causal: true, window: null, keys: null, biasHeads: 0, cap: null };
+  const rule = { ...OPEN, causal: true };
   expect([sees(rule, 2, 2), sees(rule, 2, 3)]).toEqual([true, false]);
   const axis = { tokens: ["a", "b", "c", "d"] } as Axis;
-  const info = { layers: [rule, { ...rule, causal: false }], queries: axis, keys: axis } as unknown as TraceInfo;
+  const info = { layers: [rule, OPEN], queries: axis, keys: axis } as unknown as TraceInfo;
   const masked = maskOf({ doc: { info }, layer: 0, mean: null })!;
   expect([masked(label([1]), label([2]), 0), masked(label([1, 2]), label([2, 3]), 0), masked(label([2]), label([2]), 0)]).toEqual([true, false, false]);
   expect(maskOf({ doc: { info }, layer: 1, mean: null })).toBeNull();
@@ -171,7 +174,7 @@ test("a causal layer hides what comes later, a joined word only where all of it 
 test("tokens as a reader writes them", () => {
   const axis = { labels: ["[CLS]", "tir", "·ed", "cat", "[SEP]"], special: [true, false, false, false, true] } as Axis;
   expect([readable(axis), readable(axis, 2), readable(axis, Infinity, false)]).toEqual(["[CLS] tired cat [SEP]", "[CLS] tir", "tired cat"]);
-  expect(placed({ ...label([12]), text: "the", repeats: 12 })).toBe("the₁₂");
+  expect(placed(labelOf("the", [12], { repeats: 12 }))).toBe("the₁₂");
 });
 
 test("a folder of a common name says its parent's as well", () => {
@@ -192,11 +195,7 @@ test("a filtered thumbnail is the filtered picture, its cells as square roots", 
 });
 
 test("a filtered long text is measured in part", () => {
-  const view = (n: number): View => {
-    const groups = { starts: Int32Array.from({ length: n + 1 }, (_, at) => at), members: Int32Array.from({ length: n }, (_, at) => at) };
-    return { rows: groups, columns: groups, renormalise: true };
-  };
-  expect([siftedShare(view(512)), siftedShare(view(513)), siftedShare(view(2048))]).toEqual([1, 2, 16]);
+  expect([512, 513, 2048].map((n) => siftedShare(viewOf(n)))).toEqual([1, 2, 16]);
 });
 
 test("a token that the text does not have is of no word: looking for its ends comes to an end", () => {

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { Desk } from "../src/trace/desk";
 import { floats, readSafetensors } from "../src/trace/safetensors";
 import { Absent, HeldTrace, type Piece } from "../src/trace/trace";
-import { file as raw, held as whole } from "./fixture";
+import { file as raw, held as whole, viewOf } from "./fixture";
 
 const file = readSafetensors(raw);
 
@@ -74,8 +74,7 @@ test("every head's rows and chain are those of the whole file", () => {
   const info = desk.answer("open", { id: 4, bytes: headerOf().slice().buffer as ArrayBuffer });
   expect(info.away).toBe(true);
   expect(info.queries).toEqual(whole.info.queries);
-  const each = (count: number) => ({ starts: Int32Array.from({ length: count + 1 }, (_, n) => n), members: Int32Array.from({ length: count }, (_, n) => n) });
-  const view = { rows: each(queries.tokens.length), columns: each(keys.tokens.length), renormalise: false };
+  const view = viewOf(queries.tokens.length, keys.tokens.length);
   for (let layer = 0; layer < layers.length; layer++) {
     for (let head = 0; head < heads; head++) {
       if (whole.head(layer, head).terms) continue; // a trace with score terms is sent whole

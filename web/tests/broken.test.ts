@@ -5,32 +5,22 @@ import { viewRows, weightRow } from "../src/trace/cells";
 import { measure } from "../src/trace/measures";
 import { pooled } from "../src/trace/pooling";
 import type { HeadArrays } from "../src/trace/head";
+import { headOf, viewOf } from "./fixture";
 
 const S = 6;
-
-function head(causal = false): HeadArrays {
-  return {
-    q: Float32Array.from({ length: 2 * S }, (_, n) => Math.sin(n)), k: Float32Array.from({ length: 2 * S }, (_, n) => Math.cos(n)),
-    lse: new Float32Array(S), bias: null, terms: null, valueNorms: null, d: 2, queries: S, keys: S,
-    rule: { scale: 1, stage: "projected", causal, window: null, keys: null, biasHeads: 0, cap: null },
-  };
-}
-
-const all = { starts: Int32Array.from({ length: S + 1 }, (_, n) => n), members: Int32Array.from({ length: S }, (_, n) => n) };
-const view = { rows: all, columns: all, renormalise: false };
 const rows = (arrays: HeadArrays): number[][] => {
-  const found = viewRows(arrays, view, 0, S, 0, S);
+  const found = viewRows(arrays, viewOf(S), 0, S, 0, S);
   return Array.from({ length: S }, (_, r) => Array.from(found.subarray(r * S, (r + 1) * S)));
 };
 
 test.each([NaN, Infinity, -Infinity])("a query with %s has no weights, the others have", (value) => {
-  const arrays = head();
+  const arrays = headOf(S, 2);
   arrays.q.fill(value, 4, 6);
   rows(arrays).forEach((row, r) => expect(row.every(r === 2 ? Number.isNaN : Number.isFinite)).toBe(true));
 });
 
 test("a key with NaN leaves no query that sees it any weights", () => {
-  const arrays = head(true);
+  const arrays = headOf(S, 2, { causal: true });
   arrays.k[7] = NaN;
   rows(arrays).forEach((row, r) => expect(row.every(r >= 3 ? Number.isNaN : Number.isFinite)).toBe(true));
   const { statistics } = measure(arrays, { masses: {}, texts: [] }, true);
@@ -38,7 +28,7 @@ test("a key with NaN leaves no query that sees it any weights", () => {
 });
 
 test("a query that sees no key is no broken one", () => {
-  const arrays = { ...head(), rule: { ...head().rule, keys: new Uint8Array(S) } };
+  const arrays = headOf(S, 2, { keys: new Uint8Array(S) });
   const row = new Float32Array(S);
   weightRow(arrays, 0, row);
   expect(Array.from(row)).toEqual(Array(S).fill(0));

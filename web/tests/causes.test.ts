@@ -1,11 +1,10 @@
-// Questions of cause and effect: which are the same, in what order heads stand, how their numbers are written.
+// Questions of cause and effect: which are the same, in what order heads stand, how a change is called.
 import { expect, test, vi } from "vitest";
 import { common } from "../src/words/common";
 import { page } from "../src/words/page";
 import { language } from "../src/state/appearance";
 import { askKey, changeName, NOTHING } from "../src/model/ask";
 import { inOrder } from "../src/panels/effects";
-import { short } from "../src/panels/slots";
 
 vi.stubGlobal("document", { getElementById: () => ({ textContent: JSON.stringify({ en: Object.fromEntries(Object.entries({ ...common, ...page }).map(([name, [text]]) => [name, text])) }) }) });
 
@@ -21,13 +20,6 @@ test("heads stand by the size of their effect; layers that have not come are lef
   change[1] = [0.1, -0.4];
   change[2] = [0.2, 0];
   expect(inOrder(change).map(({ layer, head }) => `${layer}.${head}`)).toEqual(["1.1", "2.0", "1.0", "2.1"]);
-});
-
-test("small numbers in slots keep three digits of the largest", () => {
-  expect([0.175, -0.0023, 0.0001].map((value) => short(value, 0.175))).toEqual([".175", "−.002", "0"]);
-  expect([0.0142, -0.0002].map((value) => short(value, 0.0142))).toEqual([".0142", "−.0002"]);
-  expect([7.31, -0.25].map((value) => short(value, 7.31))).toEqual(["7.3", "−.25"]);
-  expect([0.65, 0.004].map((value) => short(value))).toEqual([".65", "0"]);
 });
 
 test("a change is named by what it does and to what", () => {

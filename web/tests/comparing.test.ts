@@ -10,7 +10,7 @@ import { tile, viewRows } from "../src/trace/cells";
 import { difference } from "../src/trace/difference";
 import { lookedAtBy, looksAt } from "../src/trace/profile";
 import type { Axis } from "../src/trace/trace";
-import { held, info, layers, S, weights, whole } from "./fixture";
+import { held, info, labelOf, layers, S, weights, whole } from "./fixture";
 
 const close = (a: ArrayLike<number>, b: ArrayLike<number>): void => {
   expect(a.length).toBe(b.length);
@@ -132,22 +132,19 @@ test("a name says what differs, never the equal beginning", () => {
 });
 
 test("prose is the text as it was written, where the spans are known", () => {
-  const label = (text: string, tokens: number[], special = false, continues = false): Label =>
-    ({ text, continues, special, segment: 0, title: "", tokens, repeats: null });
   const axis = {
     tokens: ["[CLS]", "a", "wai", "##st", "-", "[SEP]", "so", "[SEP]"], special: [true, false, false, false, false, true, false, true],
     spans: [null, [0, 1], [4, 7], [7, 9], [9, 10], null, [0, 2], null],
   } as unknown as Axis;
-  const labels = [label("[CLS]", [0], true), label("a", [1]), label("wai", [2]), label("st", [3], false, true), label("-", [4]), label("[SEP]", [5], true), label("so", [6]), label("[SEP]", [7], true)];
+  const labels = ["[CLS]", "a", "wai", "st", "-", "[SEP]", "so", "[SEP]"].map((text, n) => labelOf(text, [n], { special: axis.special[n], continues: n === 3 }));
   const text = (pieces: { before: string; text: string }[]): string => pieces.map((piece) => piece.before + piece.text).join("");
   expect(text(prose(labels, { ...axis, texts: ["A\n\n WAIst-", "So"] }))).toBe("[CLS] A\nWAIst- [SEP] So [SEP]");
-  expect(text(prose([labels[1], label("waist", [2, 3]), labels[4]], { ...axis, texts: ["A   WAIst-", "So"] }))).toBe("A WAIst-");
+  expect(text(prose([labels[1], labelOf("waist", [2, 3]), labels[4]], { ...axis, texts: ["A   WAIst-", "So"] }))).toBe("A WAIst-");
   expect(text(prose(labels, { ...axis, spans: [], texts: ["A  WAIst-", null] }))).toBe("[CLS] a waist - [SEP] so [SEP]");
 });
 
 test("a text from right to left: its direction, and letters that a cut parts", () => {
-  const label = (text: string, token: number, continues = false): Label =>
-    ({ text, continues, special: text.startsWith("<"), segment: 0, title: "", tokens: [token], repeats: null });
+  const label = (text: string, token: number, continues = false): Label => labelOf(text, [token], { special: text.startsWith("<"), continues });
   expect(["<s> لم", "١ عربي", "12 (עברית) abc", "𞤀"].map((text) => direction(text.split(" ").map((word, n) => label(word, n))))).toEqual(["rtl", "rtl", "rtl", "rtl"]);
   expect(["<s> the لم", "", "1 + 1", "١ a"].map((text) => direction(text.split(" ").map((word, n) => label(word, n))))).toEqual(["ltr", "ltr", "ltr", "ltr"]);
   const joined = (...texts: string[]): string[] => {

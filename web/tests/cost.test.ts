@@ -1,10 +1,11 @@
 // What a head costs, counted: where every query sees every key, functions are called for a row, not for a cell.
 import { Session } from "node:inspector/promises";
 import { expect, test } from "vitest";
-import { viewRows, type Groups } from "../src/trace/cells";
+import { viewRows } from "../src/trace/cells";
 import { difference } from "../src/trace/difference";
 import type { HeadArrays } from "../src/trace/head";
 import { distance, measure, sample } from "../src/trace/measures";
+import { headOf, viewOf } from "./fixture";
 
 /** How often functions of the worker's modules are called. */
 async function calls(work: () => unknown): Promise<number> {
@@ -19,23 +20,15 @@ async function calls(work: () => unknown): Promise<number> {
   return ours.flatMap(({ functions }) => functions).reduce((sum, { ranges: [{ count }] }) => sum + count, 0);
 }
 
-const D = 4;
-const head = (S: number): HeadArrays => ({
-  q: Float32Array.from({ length: S * D }, (_, n) => Math.sin(n)), k: Float32Array.from({ length: S * D }, (_, n) => Math.cos(n)), lse: null, bias: null, terms: null, valueNorms: null,
-  rule: { scale: 0.5, stage: "", causal: false, window: null, keys: null, biasHeads: 0, cap: null }, d: D, queries: S, keys: S,
-});
-const groups = (S: number, wide = 1): Groups => ({
-  starts: Int32Array.from({ length: S / wide + 1 }, (_, n) => wide * n), members: Int32Array.from({ length: S }, (_, n) => n),
-});
-const view = (S: number, wide = 1) => ({ rows: groups(S), columns: groups(S, wide), renormalise: false });
+const head = (S: number): HeadArrays => headOf(S, 4);
 const roles = (S: number) => ({ masses: { first: Array.from({ length: S }, (_, j) => j === 0) }, texts: Array.from({ length: S }, (_, j) => j % 2) });
 
 test.each<[string, (S: number) => unknown]>([
   ["its statistics", (S) => measure(head(S), roles(S), true)],
   ["its rows for distances", (S) => sample(head(S))],
-  ["its picture", (S) => viewRows(head(S), view(S), 0, S, 0, S)],
-  ["its picture in words", (S) => viewRows(head(S), view(S, 2), 0, S, 0, S / 2)],
-  ["its difference from another", (S) => difference({ heads: head(S), view: view(S), normed: false }, { heads: head(S), view: view(S), normed: false }, [0, S, 0, S], 8, 8)],
+  ["its picture", (S) => viewRows(head(S), viewOf(S), 0, S, 0, S)],
+  ["its picture in words", (S) => viewRows(head(S), viewOf(S, S, 2), 0, S, 0, S / 2)],
+  ["its difference from another", (S) => difference({ heads: head(S), view: viewOf(S), normed: false }, { heads: head(S), view: viewOf(S), normed: false }, [0, S, 0, S], 8, 8)],
 ])("of four times the tokens, %s take no more than four times the calls", async (_, work) => {
   const [few, many] = [await calls(() => work(64)), await calls(() => work(256))];
   expect(few).toBeGreaterThan(0);

@@ -62,22 +62,18 @@ export function pin(side: Side, place: number, { tokens }: { tokens: readonly nu
 }
 
 /** Put tokens into a set, or take them out where all are in it; the grid is asked about it. */
-export function choose(side: Side, places: readonly number[], toggle = true): void {
+export function choose(side: Side, places: readonly number[]): void {
   const held = sides(side).set;
   const pinned = (side === "row" ? chosenSets.value?.from : chosenSets.value?.to) ?? [];
   const now = held.value.length ? held.value : pinned;
-  const out = toggle && held.value.length > 0 && places.every((place) => now.includes(place));
-  const next = out ? now.filter((place) => !places.includes(place)) : [...new Set([...now, ...places])].sort((a, b) => a - b);
-  batch(() => {
-    held.value = next.length ? next : state.NONE;
-    state.statistic.value = "mass";
-  });
+  const out = held.value.length > 0 && places.every((place) => now.includes(place));
+  choosePassage(side, out ? now.filter((place) => !places.includes(place)) : [...new Set([...now, ...places])]);
 }
 
 /** A passage instead of what was chosen on this side. */
 export function choosePassage(side: Side, places: readonly number[]): void {
   batch(() => {
-    sides(side).set.value = [...places].sort((a, b) => a - b);
+    sides(side).set.value = places.length ? [...places].sort((a, b) => a - b) : state.NONE;
     state.statistic.value = "mass";
   });
 }

@@ -1,11 +1,11 @@
 // A page with a model runs each text as it is typed, in place of the one before.
-import { batch, effect, signal } from "@preact/signals";
+import { batch, effect, signal, untracked } from "@preact/signals";
 import { Refused } from "./backend";
 import type { Ask, Outcome } from "./ask";
 import type { Shares } from "../encoder/answers";
 import { held, type Guess } from "../heads/guesses";
 import { Local } from "./local";
-import { openOnFinding } from "../state/opening";
+import { brought, correct, openOnFinding } from "../state/opening";
 import { backend, outcomes, start, trouble } from "./remote";
 import { toShare } from "../state/hash";
 import * as state from "../state/state";
@@ -89,7 +89,10 @@ async function show(slot: 0 | 1): Promise<void> {
     ids[slot] = one.id;
     forget(slot);
     if (slot === 1 && !gone) setB(docs.value.length - 1);
-    if (seen) keepPinned(seen, guessed);
+    if (slot === 0 && text === brought.value) {
+      brought.value = "";
+      correct();
+    } else if (seen) keepPinned(seen, guessed);
   }));
   if (old !== null) void engine.ask("close", { id: old });
 }
@@ -183,6 +186,7 @@ export async function type(text: string, slot: 0 | 1): Promise<void> {
 async function again(...slots: (0 | 1)[]): Promise<void> {
   asked++;
   opened = null;
+  brought.value = "";
   began = performance.now();
   left.abort();
   trouble.value = null;
@@ -207,7 +211,7 @@ async function again(...slots: (0 | 1)[]): Promise<void> {
 
 /** Measure the time to the picture, once it is drawn. */
 function timed(turn: number): void {
-  const [from, shown] = [began, docs.value.find(({ id }) => id === ids[0])];
+  const [from, shown] = [began, first()];
   requestAnimationFrame(() => setTimeout(() => {
     if (shown && turn === asked) took.value = { tokens: shown.info.queries.tokens.length, ms: performance.now() - from, turn };
   }));
@@ -251,8 +255,16 @@ export async function compare(on: boolean): Promise<void> {
   await again(1);
 }
 
-/** The address keeps the sentence for as long as the reader wants. */
-export const kept = signal(state.typed.peek() !== "");
+/** The address keeps the sentence for as long as the reader wants, and one that it brings is shown. */
+export const kept = signal(false);
 export function followTyped(): void {
+  effect(() => {
+    const sentence = state.typed.value;
+    if (sentence === (kept.peek() ? texts.peek()[0] : "")) return;
+    kept.value = sentence !== "";
+    if (!sentence || sentence === texts.peek()[0]) return;
+    untracked(() => void type(sentence, 0));
+    brought.value = sentence;
+  });
   effect(() => { state.typed.value = kept.value ? texts.value[0] : ""; });
 }

@@ -4,7 +4,7 @@ import { say } from "../words";
 import type { Outcome, Run } from "./ask";
 import { Refused, type Backend, type Change } from "./backend";
 import type { Statistic } from "../heads/catalog";
-import { openTrace, type Doc } from "../state/store";
+import { openTrace, reason, type Doc } from "../state/store";
 import type { Language } from "../words/speech";
 
 export interface Start {
@@ -63,6 +63,10 @@ export function told({ done, runs, all }: { done?: number; runs?: number; all?: 
   running.value = say(runs === undefined ? "text_running" : "grp_running", { done: runs ?? done ?? 0, all: all ?? "?", seconds: ((performance.now() - began) / 1000).toFixed(1) });
 }
 
+/** Why a request has no answer. */
+export const unanswered = (error: unknown): string =>
+  error instanceof Refused ? say("refused", { why: error.message }) : error instanceof TypeError ? say("lost") : reason(error);
+
 /** One request at a time, which may be cancelled; what went wrong is said. */
 export async function abortable<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T | null> {
   if (running.value !== null) return null;
@@ -79,7 +83,7 @@ export async function abortable<T>(work: (signal: AbortSignal) => Promise<T>): P
     return await work(control.signal);
   } catch (error) {
     if (control.signal.aborted) return null;
-    trouble.value = error instanceof Refused ? say("refused", { why: error.message }) : error instanceof TypeError ? say("lost") : String(error);
+    trouble.value = unanswered(error);
     return null;
   } finally {
     running.value = null;

@@ -64,8 +64,8 @@ const ofEachHead = (one: Run | null): boolean => ["heads", "groups"].includes(on
 /** The last run that changed each head of this text in turn. */
 const lastOfEach = computed<Run | null>(() => runs.value.filter(ofEachHead).at(-1) ?? null);
 
-/** The run in view: the one that was chosen, else the last that changed each head of this text in turn. */
-export const shownRun = computed<Run | null>(() => (state.run.value ? runs.value.find(({ id }) => id === state.run.value) ?? null : lastOfEach.value));
+/** The run in view: the one that was chosen, else, as where it is no longer there, the last that changed each head of this text in turn. */
+export const shownRun = computed<Run | null>(() => runs.value.find(({ id }) => id === state.run.value) ?? lastOfEach.value);
 
 /** The group of heads that is looked at in a run, if it silenced groups. */
 export const group = ({ result: { groups } }: Run): Group | undefined => groups?.[Math.min(state.group.value, groups.length - 1)];
@@ -227,5 +227,5 @@ export async function fetchRuns(): Promise<void> {
     if (kept) runs.value = kept;
     else trouble.value = say("lost");
   } else runs.value = start.value.runs ?? [];
-  if (state.run.value && shownRun.value) adopt(shownRun.value);
+  if (shownRun.value?.id === state.run.value) adopt(shownRun.value);
 }

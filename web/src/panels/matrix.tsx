@@ -110,8 +110,8 @@ export function Matrix({ picture, wanted, rows, columns, name, toA }: Props) {
   function keyed(factor: number): void {
     const g = wrap.current && seen.peek();
     if (!g) return;
-    const r = row.peek() ?? g.row + g.height / g.cell / 2;
-    const c = column.peek() ?? g.column + g.width / g.cell / 2;
+    const r = here("rows", row.peek()) ?? g.row + g.height / g.cell / 2;
+    const c = here("columns", column.peek()) ?? g.column + g.width / g.cell / 2;
     zoom(factor, g.x(c + 0.5), g.y(r + 0.5));
   }
 

@@ -2,8 +2,7 @@
 import { effect, signal } from "@preact/signals";
 import { blank, blankThumbs, massTokens } from "../heads/catalog";
 import { fromKernel, told } from "../notebook";
-import { Refused } from "../model/backend";
-import { hasModel, start } from "../model/remote";
+import { hasModel, start, unanswered } from "../model/remote";
 import { post } from "../model/server";
 import { at, doc, docs, headOf, type Doc } from "./store";
 import type { Questions } from "../trace/desk";
@@ -53,7 +52,7 @@ async function part(remote: string, request: object, urgency: Urgency, left?: Ab
     return numbers;
   } catch (error) {
     if (left?.aborted) throw left.reason;
-    lost.value = error instanceof TypeError ? say("lost") : error instanceof Refused ? say("refused", { why: error.message }) : (error as Error).message;
+    lost.value = unanswered(error);
     throw new Error(lost.value);
   } finally {
     if (foreground) {

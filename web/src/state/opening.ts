@@ -57,8 +57,12 @@ function leave<T>(name: string, held: Signal<T>, instead: T, lacks: (info: Trace
   });
 }
 
+/** The sentence that an address brings to a page with a model, until it is shown: what else the address says is of it. */
+export const brought = signal("");
+
 /** What an address names and the page lacks is corrected in the address, and said. */
 export function correct(): void {
+  if (brought.value) return;
   const now: { word: Word; parts: Parts }[] = [];
   const put = <T,>(held: Signal<T>, instead: T, word: Word, parts: Parts): void => {
     now.push({ word, parts });

@@ -30,6 +30,8 @@ export function followHash(fields: Fields, from: string = location.hash, flowing
     addEventListener(kind, (event) => { if (begins(event)) acts++; }, { capture: true });
   }
   unread.value = fromHash(fields, from);
+  /** The address that was read or written last: over another one, which is still to be read, nothing is written. */
+  let known = inUrl();
   let waiting = 0;
   let due: string | null = null;
   let last: string | null = null;
@@ -39,12 +41,13 @@ export function followHash(fields: Fields, from: string = location.hash, flowing
   };
   const write = (hash: string, how: "pushState" | "replaceState"): void => {
     forget();
-    if (inUrl() === hash) return;
+    if (inUrl() === hash || inUrl() !== known) return;
     try {
       history[how](null, "", hash ? `#${hash}` : location.pathname + location.search);
     } catch {
       // a frame whose URL can't be changed, or a browser that has seen too many steps
     }
+    known = inUrl();
   };
   effect(() => {
     const hash = toHash(fields);
@@ -66,6 +69,7 @@ export function followHash(fields: Fields, from: string = location.hash, flowing
   });
   addEventListener("popstate", forget);
   addEventListener("hashchange", () => {
+    known = inUrl();
     if (inUrl() === toHash(fields)) return;
     noStep();
     batch(() => { unread.value = fromHash(fields, location.hash); });

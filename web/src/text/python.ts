@@ -26,11 +26,11 @@ function weights(name: string, query: Label | undefined, key: Label | undefined)
   return `${name}.weights${rows.length || columns.length ? `[${rows[0] ?? ":"}${columns.length ? `, ${columns[0]}` : ""}]` : ""}`;
 }
 
-/** The command that opens what is on the screen; false where its text alone doesn't make it. */
+/** The command that opens what is on the screen; false where its text alone doesn't make it, or would be read as an option or as nothing. */
 export function inShell(): string | false {
   const [{ model, text, pair, ablated }, open] = [doc.value!.info, toShare(state.FIELDS)];
   const words = [model, text!, ...(pair === null ? [] : ["--pair", pair]), ...(open && ["--open", open])];
-  return !ablated.length && made("", doc.value!)[0] !== "#" && `headscope view ${words.map((word) => (/[^\w./@-]/.test(word) ? `'${word.replaceAll("'", "'\\''")}'` : word)).join(" ")}`;
+  return !ablated.length && /^[^-]/.test(text ?? "") && made("", doc.value!)[0] !== "#" && `headscope view ${words.map((word) => (/[^\w./@-]/.test(word) ? `'${word.replaceAll("'", "'\\''")}'` : word)).join(" ")}`;
 }
 
 /** The lines; of a comparison the difference B − A. */

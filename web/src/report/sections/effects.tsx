@@ -1,10 +1,9 @@
 // Effects: the heads that are most felt when silenced, what it costs to remove heads one by one, and one head's effect.
 import { count } from "../../words/numbers";
 import { headLabel, type Effects, type Survey } from "../data";
-import { shortOf } from "../kinds";
 import { small } from "../numbers";
 import { say, translated } from "../words";
-import { Chip } from "./chip";
+import { Chip, HeadBar } from "./chip";
 import { rankOf } from "./ranks";
 
 /** What was measured, in words. */
@@ -25,13 +24,7 @@ export function MostFelt({ survey }: { survey: Survey }) {
   return (
     <section class="panel felt" id="felt" data-test="felt">
       <h2>{say("felt")}</h2>
-      <table class="table"><tbody>{cells.map((cell) => (
-        <tr key={cell}>
-          <th scope="row"><Chip survey={survey} cell={cell} /></th><td class="wide">{survey.labels?.[cell] && shortOf(survey.labels[cell])}</td>
-          <td class="barred"><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="rail" width={100} height={6} y={1} /><rect class="bar" width={(100 * size(cell)) / top} height={6} y={1} /></svg></td>
-          <td><b>{small(effects.change[cell])}</b></td>
-        </tr>
-      ))}</tbody></table>
+      <table class="table"><tbody>{cells.map((cell) => <HeadBar key={cell} survey={survey} cell={cell} share={size(cell) / top}><b>{small(effects.change[cell])}</b></HeadBar>)}</tbody></table>
       <p class="quiet small">{measured(effects)}</p>
     </section>
   );

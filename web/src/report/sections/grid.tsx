@@ -12,6 +12,7 @@ import { endsOf, ramp, shadeOf, type Ends } from "../shades";
 import { chosenStatistic, hovered, resized, scale, SCALES, statistic, wanted } from "../state";
 import { say, tongueOf, translated } from "../words";
 import { isolated, spoken } from "../../words/speech";
+import { Menu } from "../../panels/controls";
 import { Finder, isWanted } from "./finder";
 
 /** Number of heads per layer from which cells are drawn small. */
@@ -30,26 +31,21 @@ export function neighbour({ layers, heads, named }: Survey, cell: number, [down,
 export function Grid({ survey }: { survey: Survey }) {
   const chosen = chosenStatistic(survey);
   const ends = chosen ? endsOf(chosen) : null;
-  const windows = say("n_windows", { n: count(survey.counts.windows) });
+  const numbers = numbersOf(survey);
   return (
     <section class="every" id="grid" aria-label={say("every_head")} style={{ "--layers": survey.layers.length, "--heads": survey.heads.length, "--abreast": survey.heads.length === 4 ? 2 : 3 }}>
       <div class="row spread">
         <Finder survey={survey} />
         <div class="row tools">
-          <label>{say("coloured_by")} <select data-test="statistic" value={chosen?.name ?? ""} onChange={(event) => { statistic.value = event.currentTarget.value; }}>
-            {survey.labels && <option value="">{say("label")}</option>}
-            {numbersOf(survey).map((one) => <option key={one.name} value={one.name}>{called(one)}</option>)}
-          </select></label>
+          <label>{say("coloured_by")} <Menu held={statistic} value={chosen?.name ?? ""} names={[...(survey.labels ? [""] : []), ...numbers.map(({ name }) => name)]}
+            says={(name) => (name ? called(numbers.find((one) => one.name === name)!) : say("label"))} test="statistic" /></label>
           {chosen && <>
-            <label>{say("scale")} <select data-test="scale" value={scale.value} disabled={chosen.signed}
-              onChange={(event) => { scale.value = event.currentTarget.value as (typeof SCALES)[number]; }}>
-              {SCALES.map((name) => <option key={name} value={name}>{say(`scale_${name}`)}</option>)}
-            </select></label>
+            <label>{say("scale")} <Menu held={scale} names={SCALES} says={(name) => say(`scale_${name}`)} test="scale" disabled={chosen.signed} /></label>
             <span class="row"><span class="quiet">{say("save")}</span><button data-test="csv" onClick={() => saveCsv(survey, chosen)}>CSV</button></span>
           </>}
         </div>
       </div>
-      {chosen && <p class="meaning quiet" data-test="meaning"><span lang={tongueOf(chosen.meaning)}>{translated(chosen.meaning)}</span>{say("stop")}{survey.statistics.includes(chosen) && say("mean_over", { windows })}</p>}
+      {chosen && <p class="meaning quiet" data-test="meaning"><span lang={tongueOf(chosen.meaning)}>{translated(chosen.meaning)}</span>{say("stop")}{survey.statistics.includes(chosen) && say("mean_over", { windows: say("n_windows", { n: count(survey.counts.windows) }) })}</p>}
       <div class="across"><Cells survey={survey} chosen={chosen} ends={ends} /></div>
       {chosen ? (
         <div class="legend">

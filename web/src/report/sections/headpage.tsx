@@ -1,11 +1,11 @@
 // A head's page: its label as a sentence with evidence, its examples, how far it looks, its rank, its syntax, its likes.
 import { count, rounded } from "../../words/numbers";
 import { headLabel, type Field, type Head, type Label, type Spoken, type Survey } from "../data";
-import { groupOf, share, shortOf, titleOf, tokenOf } from "../kinds";
+import { groupOf, share, titleOf, tokenOf } from "../kinds";
 import { spoken } from "../../words/speech";
 import { say, translated } from "../words";
 import { called } from "../numbers";
-import { Chip } from "./chip";
+import { HeadBar } from "./chip";
 import { HeadEffect } from "./effects";
 import { Lines } from "./lines";
 import { Places, Ranks } from "./ranks";
@@ -91,13 +91,7 @@ function Alike({ survey, cell }: { survey: Survey; cell: number }) {
   return (
     <section>
       <h2>{say("heads_alike")}</h2>
-      <table class="table alike" data-test="alike"><tbody>{alike.map(([other, distance]) => (
-        <tr key={other}>
-          <th scope="row"><Chip survey={survey} cell={other} /></th><td class="wide">{survey.labels?.[other] ? shortOf(survey.labels[other]) : ""}</td>
-          <td><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="rail" width={100} height={6} y={1} /><rect class="bar" width={(100 * distance) / 0.8326} height={6} y={1} /></svg></td>
-          <td>{distance.toFixed(2)}</td>
-        </tr>
-      ))}</tbody></table>
+      <table class="table alike" data-test="alike"><tbody>{alike.map(([other, distance]) => <HeadBar key={other} survey={survey} cell={other} share={distance / 0.8326}>{distance.toFixed(2)}</HeadBar>)}</tbody></table>
       <p class="quiet small">{say("heads_alike_key", { windows: say("n_windows", { n: count(survey.compared) }) })}</p>
     </section>
   );

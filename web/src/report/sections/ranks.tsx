@@ -4,6 +4,7 @@ import type { Statistic, Survey } from "../data";
 import { tokenOf } from "../kinds";
 import { called, figure, numbersOf } from "../numbers";
 import { say, translated, type Word } from "../words";
+import { Rail } from "./chip";
 
 /** The median of numbers; null for none. */
 export function median(values: (number | null)[]): number | null {
@@ -33,10 +34,7 @@ export function Places({ survey, cell }: { survey: Survey; cell: number }) {
         {rows.map(({ name, word, value, middle }) => (
           <div key={name}>
             <dt>{word ? say(word) : tokenOf(name)}</dt>
-            <dd><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
-              <rect class="rail" width={100} height={6} y={1} /><rect class="bar" width={100 * Math.min(1, value)} height={6} y={1} />
-              {middle !== null && <rect class="mark" x={100 * Math.min(1, middle) - 0.3} width={0.8} height={8} />}
-            </svg><b>{value.toFixed(2)}</b></dd>
+            <dd><Rail share={value} mark={middle} /><b>{value.toFixed(2)}</b></dd>
           </div>
         ))}
       </dl>
