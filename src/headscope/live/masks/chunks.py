@@ -24,7 +24,7 @@ from headscope.live.masks.cells import Cells
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What is added to the scores of one of several calls: the mask, and the terms of a pass that continued a text.
+    """The mask of one of several calls, and the terms that a pass that continued a text adds.
 
     Attributes:
         raw: the mask.
