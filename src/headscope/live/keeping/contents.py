@@ -1,8 +1,8 @@
 """The contents of tensors at one moment, to tell later whether they are still the same.
 
 A mask that several layers share may be changed in place between them. Version counters don't tell: writes through
-`.data` and NumPy leave them alone, and tensors made in inference mode have none. So the numbers themselves are
-compared with a copy. On devices other than a CPU, nobody waits for the answer.
+`.data` and NumPy leave them alone, and tensors made in inference mode have none. So the numbers themselves are looked
+at. On a CPU they are hashed, in blocks. On other devices a copy is compared, and nobody waits for the answer.
 
 Of contexts, one number per query and head is kept, so that every context can be compared later.
 
@@ -14,7 +14,7 @@ numbers of a context. No two numbers of r are alike, so that equal changes of tw
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,14 @@ import torch
 from torch import nn
 
 from headscope.attention.scores import attend
+from headscope.live.masks.cells import BLOCK_CELLS
 
 if TYPE_CHECKING:
     from headscope.traces import LayerRecord
 
 
-AT_ONCE = frozenset({"cpu"})
-"""Types of devices on which a comparison tells its result at once."""
+HASHED = frozenset({"cpu"})
+"""Types of devices whose tensors are hashed."""
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 """Types of objects that can't change."""
@@ -51,13 +52,13 @@ class Contents:
     """
 
     def __init__(self, *things: Any) -> None:
-        self._tensors: list[torch.Tensor] = []
+        self._elsewhere: list[torch.Tensor] = []
         self._copies: list[torch.Tensor] = []
         self._key = self._of(things)
 
     def keep(self) -> None:
-        """Copy the tensors, so that they can be compared later."""
-        self._copies = [x.clone() for x in self._tensors]
+        """Copy the tensors that are not hashed, so that they can be compared later."""
+        self._copies = [x.clone() for x in self._elsewhere]
 
     def same(self, kept: Contents, doubts: list[torch.Tensor]) -> bool:
         """Return True if these contents equal those that were kept.
@@ -70,10 +71,10 @@ class Contents:
         if self._key != kept._key:
             return False
         later = []
-        for x, y, copy in zip(self._tensors, kept._tensors, kept._copies, strict=True):
-            if x.device.type not in AT_ONCE and (x.data_ptr(), x.stride()) == (y.data_ptr(), y.stride()):
+        for x, y, copy in zip(self._elsewhere, kept._elsewhere, kept._copies, strict=True):
+            if (x.data_ptr(), x.stride()) == (y.data_ptr(), y.stride()):
                 later.append((x != copy).any())
-            elif not torch.equal(x, copy) and not _equal_with_nan(x, copy):
+            elif not torch.equal(x, copy):
                 return False
         doubts += later
         return True
@@ -81,8 +82,11 @@ class Contents:
     def _of(self, thing: Any) -> Any:
         """A hashable object that equals that of another thing only if both hold the same."""
         if isinstance(thing, torch.Tensor) and not thing.is_nested:
-            self._tensors.append(once(thing.detach()))
-            return thing.shape, thing.dtype, thing.device
+            form = (thing.shape, thing.dtype, thing.device)
+            if thing.device.type in HASHED:
+                return (*form, tuple(hashes(thing)))
+            self._elsewhere.append(thing.detach())
+            return form
         if isinstance(thing, PLAIN):
             return type(thing), thing
         if isinstance(thing, (tuple, list)):
@@ -124,6 +128,13 @@ def marked(rows: torch.Tensor) -> torch.Tensor:
     return torch.mv(rows.detach().float(), direction(rows.shape[1], rows.device))
 
 
+def hashes(x: torch.Tensor) -> Iterator[int]:
+    """Hashes of a tensor's bytes, a block at a time; numbers that `expand` repeats are read once."""
+    for block in _blocks(once(x.detach())):
+        flat = block.contiguous().as_strided((block.numel(),), (1,))  # of one number, the stride may be 0
+        yield hash(flat.view(torch.uint8).numpy().tobytes())
+
+
 def together(numbers: Sequence[torch.Tensor]) -> torch.Tensor:
     """Numbers, which may be on several devices, in one tensor: to read them waits for a device once."""
     if not numbers:
@@ -139,9 +150,12 @@ def once(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _equal_with_nan(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Return True if tensors have the same numbers, and NaN at the same places."""
-    return x.is_floating_point() and x.shape == y.shape and torch.allclose(x, y, rtol=0, atol=0, equal_nan=True)
+def _blocks(x: torch.Tensor) -> Iterator[torch.Tensor]:
+    if x.numel() <= BLOCK_CELLS:
+        yield x
+    else:
+        for part in x.unbind() if len(x) == 1 else x.chunk(2):
+            yield from _blocks(part)
 
 
 def fingerprint(x: torch.Tensor) -> torch.Tensor:
