@@ -120,18 +120,27 @@ def test_ablation_in_a_shared_module() -> None:
         assert captured_of(model, **inputs).traces[0].ablated == {(2, 1)}
 
 
+def passes_of(model: nn.Module) -> list[Any]:
+    """A list that grows with each forward pass of a model."""
+    passes: list[Any] = []
+    model.register_forward_pre_hook(lambda module, args: passes.append(module))
+    return passes
+
+
 @pytest.mark.parametrize("name", ["BertModel", "LlamaModel", "BartModel", "ModernBertModel", "CLIPModel", "ViTModel"])
-def test_verify_makes_every_check(name: str) -> None:
-    """An image has no ids."""
+def test_verify_runs_the_model_twice(name: str) -> None:
+    """Once with other ids, however many there are, and once in eager attention; an image has none."""
     model, captured, _ = pass_of(BY_NAME[name], padded=name != "ViTModel")
-    config = model.config.to_dict()
+    passes, config = passes_of(model), model.config.to_dict()
     for found in captured.traces:
+        passes.clear()
         report = found.verify()
         assert report.agrees
         tokens = [] if name == "ViTModel" or found.stack == "vision_model" else ["tokens"]
         assert [check for check, _ in report.skipped] == ["tokens"] * (not tokens)
         checks = ["row sums", "module output", *tokens, "weights (eager)"]
         assert [check.name for check in report.checks] == checks
+        assert len(passes) == 1 + len(tokens)
     assert model.config.to_dict() == config
     assert model.config._attn_implementation == "sdpa"
 
@@ -185,12 +194,16 @@ PARTICULAR: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("way", PARTICULAR)
 def test_ids_of_models_that_are_particular_about_rows(way: str) -> None:
+    """Where a batch of copies tells nothing, or something else, each trial is a pass of its own."""
     model, ids = own(PARTICULAR[way], bert=BERT.build()), BERT.inputs(padded=False)["input_ids"]
     captured = captured_of(model, ids.T if way == "tokens first" else ids)
+    passes = passes_of(model)
     for found in captured.traces:
+        passes.clear()
         report = found.verify()
         assert report.agrees
         assert {"tokens", "weights (eager)"} <= {check.name for check in report.checks}
+        assert (len(passes) == 2) == (way == "rows as they are")
 
 
 @pytest.mark.parametrize("way", ["no more rows", "rows as they are"])
