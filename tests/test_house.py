@@ -293,7 +293,7 @@ LINES = {
     "attention": 1623,
     "traces": 1685,
     "encoder": 1405,
-    "live": 11765,
+    "live": 11876,
     "heads": 2920,
     "runs": 2728,
     "explain": 3499,

@@ -261,3 +261,14 @@ def test_what_a_caller_changes_after_the_pass() -> None:
     report = trace.verify()
     assert report.agrees, report
     assert any("changed" in reason for _, reason in report.skipped)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_argument_with_nan_is_as_it_was(changed: bool) -> None:
+    """As a time series has it for what is missing."""
+    model = own(lambda self, ids, _: self.bert(ids), bert=BY_NAME["BertModel"].build())
+    values = torch.tensor([[1.0, torch.nan, 2.0]])
+    trace = passed(model, torch.arange(3, 6)[None], values)[1].trace
+    values[0, 1 if changed else 0] = 1.0
+    reasons = [name for name, reason in trace.verify().skipped if "changed" in reason]
+    assert reasons == ["tokens", "eager weights"] * changed
