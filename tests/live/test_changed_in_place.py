@@ -190,6 +190,24 @@ def test_models_of_transformers(name: str, argument: str, implementation: str) -
     assert_weights(captured, attentions, 2e-5)
 
 
+@pytest.mark.parametrize("name", ["DebertaModel", "DebertaV2Model"])
+def test_a_mask_of_deberta_that_changes_between_layers(name: str) -> None:
+    """It hides all keys from padding, so the mask that is read is not the tensor that the layers share."""
+    model = BY_NAME[name].build()
+
+    def change(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Tensor) and value.dim() == 4 and value.shape[-1] == value.shape[-2] == 12:
+                value[..., 1, 2] = 0
+
+    model.encoder.layer[1].register_forward_pre_hook(change, with_kwargs=True)
+    ids, mask = torch.arange(3, 27).view(2, 12), torch.ones(2, 12, dtype=torch.long)
+    mask[1, 9:] = 0
+    output, captured = passed(model, ids, attention_mask=mask, output_attentions=True)
+    assert output.attentions[1][0, 0, 1, 2] == 0 < output.attentions[0][0, 0, 1, 2]
+    assert_weights(captured, output.attentions, 2e-5)
+
+
 @pytest.mark.usefixtures("uncompiled")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_a_function_of_flex_attention_that_looks_at_what_changes_is_refused() -> None:
@@ -243,3 +261,14 @@ def test_what_a_caller_changes_after_the_pass() -> None:
     report = trace.verify()
     assert report.agrees, report
     assert any("changed" in reason for _, reason in report.skipped)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_argument_with_nan_is_as_it_was(changed: bool) -> None:
+    """As a time series has it for what is missing."""
+    model = own(lambda self, ids, _: self.bert(ids), bert=BY_NAME["BertModel"].build())
+    values = torch.tensor([[1.0, torch.nan, 2.0]])
+    trace = passed(model, torch.arange(3, 6)[None], values)[1].trace
+    values[0, 1 if changed else 0] = 1.0
+    reasons = [name for name, reason in trace.verify().skipped if "changed" in reason]
+    assert reasons == ["tokens", "eager weights"] * changed

@@ -227,22 +227,16 @@ class Forward:
     def is_chosen(self, module: nn.Module, followed: Followed, batch: int, queries: int, keys: int) -> bool:
         """Return True if queries aren't the last of the keys' tokens: they are others, or, but for a cache, some."""
         last, among = followed
-        if (last is None) != (among is None):
-            return True  # one side has no tokens: learned queries, for instance
-        if (
-            last is not among
-            and last is not None
-            and among is not None
-            and last.shape[1] == queries <= keys <= among.shape[1]
-        ):
+        sizes = {*self.sizes(module), *self.given} if queries < keys else set()
+        whole = sizes & {(batch, queries), (queries, batch)} or not sizes & {(batch, keys), (keys, batch)}
+        if last is None or among is None:
+            return last is not among or not whole  # one side has no tokens: learned queries, for instance
+        if last.shape[1] == queries <= keys <= among.shape[1]:
             here = among[:, keys - queries : keys]
             if bool(((here != last) & (here >= 0) & (last >= 0)).any()):
                 return True
-        sizes = {*self.sizes(module), *self.given} if queries < keys else set()
-        if sizes & {(batch, queries), (queries, batch)} or not sizes & {(batch, keys), (keys, batch)}:
-            return False
-        if last is None or among is None or not ((last >= 0).any() and (among >= 0).any()):
-            return True
+        if whole or not ((last >= 0).any() and (among >= 0).any()):
+            return not whole
         return bool((among[:, :-queries] >= 0).any()) or not np.array_equal(among[:, -queries:], last)
 
     def is_fewer(self, batch: int, queries: int) -> bool:

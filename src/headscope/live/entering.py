@@ -4,8 +4,9 @@ Each token has a code, a set of trials in which the next id of its table is look
 part of another, so the trials in which a query changes say which token it stands for. This knows nothing of how the
 model moves tokens: it does not depend on headscope.live.names.following, except for what is looked up.
 
-All trials are rows of one forward pass, each a copy of the batch. If the model doesn't take the copies, or doesn't
-confirm the tokens' names so, each trial is a forward pass of its own: nothing is assumed about what rows do.
+All trials are rows of one forward pass, each a copy of the batch. So the numbers that a pass computes of all its rows,
+such as the step by which activations are quantised, are the same in all trials. If the model doesn't take the copies,
+or doesn't confirm the tokens' names so, each trial is a forward pass of its own: nothing is assumed about what rows do.
 """
 
 from __future__ import annotations

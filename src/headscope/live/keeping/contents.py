@@ -2,7 +2,8 @@
 
 A mask that several layers share may be changed in place between them. Version counters don't tell: writes through
 `.data` and NumPy leave them alone, and tensors made in inference mode have none. So the numbers themselves are looked
-at. On a CPU they are hashed, in blocks. On other devices a copy is compared, and nobody waits for the answer.
+at. On a CPU they are hashed, in blocks: a position bias may be as large as a map, of which no copy is kept. On other
+devices a copy is compared, and nobody waits for the answer.
 
 Of contexts, one number per query and head is kept, so that every context can be compared later.
 

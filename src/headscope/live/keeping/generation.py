@@ -23,7 +23,8 @@ from headscope.live.keeping.cached_sequences import KeySpan, Origin
 from headscope.live.keeping.contents import ContextProducts
 from headscope.live.keeping.copies import Group, LayerCopy, Series
 from headscope.live.masks.analyst import RawMask
-from headscope.live.masks.generated import Piece, grown_terms, joined_mask
+from headscope.live.masks.chunks import Part
+from headscope.live.masks.generated import grown_terms, joined_mask
 from headscope.live.masks.guess import NEGLIGIBLE
 from headscope.live.names.axes import joined, part
 from headscope.traces import Cut, Trace
@@ -226,7 +227,7 @@ def _queries_of(layer: LayerCopy) -> torch.Tensor:
     return q
 
 
-def _piece(layer: LayerCopy, origin: Origin, total: int | None) -> Piece:
+def _part_of(layer: LayerCopy, origin: Origin, total: int | None) -> Part:
     """A pass's part of a layer, up to the end of the sequence, if it is known: tokens that were undone come after."""
     span, q = layer.tensors["k"], _queries_of(layer)
     assert isinstance(span, KeySpan)
@@ -237,7 +238,7 @@ def _piece(layer: LayerCopy, origin: Origin, total: int | None) -> Piece:
     raw = RawMask(None if bias is None else bias[:, :, :queries], None, allowed, mask.causal, mask.window)
     begin = 0 if total is None else span.start
     places = {2: range(origin.start, origin.start + origin.count), 3: range(begin, begin + keys)}
-    return Piece(raw, (1, 1, queries, keys), places, terms.window(0, queries, 0, keys, whole) if undone else terms)
+    return Part(raw, (1, 1, queries, keys), places, terms.window(0, queries, 0, keys, whole) if undone else terms)
 
 
 def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series, *, own: bool) -> list[LayerCopy]:
@@ -248,7 +249,7 @@ def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series
     for number in sorted(rows[0]):
         calls, where = [row[number][1] for row in rows], f"layer {number} of {series[0].name}"
         end = total if own else None
-        pieces = [_piece(call, origin, end) for call, origin in zip(calls, origins, strict=True)]
+        parts = [_part_of(call, origin, end) for call, origin in zip(calls, origins, strict=True)]
         # CachedSequences.keep gives all layers of a pass the same sequence, ending at the same token: all have
         # these origins.
         cached = {name: calls[-1].tensors[name] for name in ("k", "v")}
@@ -258,12 +259,12 @@ def _joined_layers(rows: list[Layers], origins: Sequence[Origin], series: Series
             _refuse_other_keys(calls, cached, where)
         key = tuple(id(call.call["mask"]) for call in calls)
         if key not in masks:
-            masks[key] = joined_mask(pieces, total, total if own else pieces[-1].sizes[3])
+            masks[key] = joined_mask(parts, total, total if own else parts[-1].sizes[3])
             bias = masks[key].bias
             highest = np.zeros(1) if bias is None or not own else bias.max(-1)
             if (np.isfinite(highest) & (highest <= NEGLIGIBLE)).any():
                 raise _inconsistent(f"padding of {series[0].name} looks at all keys alike, at more of them in one pass")
-        terms = grown_terms(pieces, total) if own else pieces[-1].terms
+        terms = grown_terms(parts, total) if own else parts[-1].terms
         if terms is None:
             raise _inconsistent(f"{where}: the position biases of the forward passes don't form one table")
         layers.append(_joined_call(calls, origins, cached, masks[key], terms))

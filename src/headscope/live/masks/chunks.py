@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from headscope.attention.scores import Mask
+from headscope.attention.terms import NO_TERMS, Terms
 from headscope.live.keeping.contents import once
 from headscope.live.masks.analyst import RawMask
 from headscope.live.masks.cells import Cells
@@ -23,17 +24,19 @@ from headscope.live.masks.cells import Cells
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The mask of one of several calls.
+    """The mask of one of several calls, and the terms that a pass that continued a text adds.
 
     Attributes:
         raw: the mask.
         sizes: those of the call, (batch, heads, queries, keys).
         places: axis -> where its heads, queries or keys are among those of all calls.
+        terms: the terms over its queries and keys.
     """
 
     raw: RawMask
     sizes: tuple[int, ...]
     places: Mapping[int, range]
+    terms: Terms = NO_TERMS
 
 
 def joined_masks(calls: Sequence[tuple[RawMask, tuple[int, ...]]], axes: Sequence[int], like: torch.Tensor) -> RawMask:

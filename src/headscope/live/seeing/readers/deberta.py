@@ -28,8 +28,7 @@ from headscope.live.seeing.readers.reading import Arguments, Reader, Reading, Ru
 KNOWN = frozenset({"c2p", "p2c"})
 
 _LINES: Any = WeakTensorKeyDictionary()
-_MASKS: Any = WeakTensorKeyDictionary()
-"""Relative positions, and a mask, as the model passes them to all its layers -> what they are."""
+"""Relative positions, as the model passes them to all its layers -> the position of each distance."""
 
 
 def read(module: Any, arguments: Arguments, run: RunPart) -> Reading:
@@ -51,7 +50,7 @@ def read(module: Any, arguments: Arguments, run: RunPart) -> Reading:
         k,
         v,
         scale=(d_head * (1 + len(module.pos_att_type))) ** -0.5,
-        mask=mask_of(arguments["attention_mask"]),
+        mask=RawMask.filled(arguments["attention_mask"].bool()),
         terms=_terms(module, arguments, run, hidden.shape[1]),
     )
 
@@ -92,14 +91,6 @@ def buckets_of(relative: torch.Tensor, span: int, name: str) -> np.ndarray:
     return vectors
 
 
-def mask_of(mask: torch.Tensor) -> RawMask:
-    """The mask from (batch, 1, tokens, tokens), True where both tokens are not padding, once for all layers."""
-    raw = _MASKS.get(mask)
-    if raw is None:
-        raw = _MASKS[mask] = RawMask.filled(mask.bool())
-    return raw
-
-
 def refusal(module: Any) -> str | None:
     """The reason why a DeBERTa attention can't be read."""
     if getattr(module, "talking_head", False):
@@ -124,7 +115,7 @@ def read_v2(module: Any, arguments: Arguments, run: RunPart) -> Reading:
         k,
         v,
         scale=(d_head * (1 + len(KNOWN & {*module.pos_att_type}))) ** -0.5,
-        mask=mask_of(arguments["attention_mask"]),
+        mask=RawMask.filled(arguments["attention_mask"].bool()),
         terms=_terms_v2(module, arguments, run, q, k),
     )
 
