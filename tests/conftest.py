@@ -81,6 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--only-numbers", action="store_true", help="leave annotated shapes unchecked, as no kernel changes one"
     )
+    parser.addoption("--mutations", type=int, default=100, help="damaged files for each reader of tests/attacks")
     parser.addoption("--most-seconds", type=float, help="list the costliest tests; mark those above it")
 
 

@@ -1,42 +1,27 @@
-"""Damaged files for every reader, by the hundred thousand: `python tests/attacks/fuzz.py --mutations 100000`.
+"""Damaged files for every reader, by the hundred thousand: `pytest tests/attacks -k damaged --mutations 100000`.
 
 Each mutation is read in its own right and counted: read (the damage was harmless), refused (by an error of ours), or a
-finding: an exception that is not ours, a result that breaks the rules, code that was run. A finding is
-printed with the command that repeats it. The exit code is 0 only if there is none.
-
-Mutation i of a reader is always the same for one seed, however many run and in how many processes.
+finding: an exception that is not ours, a result that breaks the rules, code that was run. Mutation i of a reader is
+always the same for one seed, however many run and in how many processes.
 """
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
-import os
 import random
 import resource
-import signal
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-if __name__ in ("__main__", "__mp_main__"):
-    tests = Path(__file__).resolve().parents[1]
-    sys.path[:1] = [str(tests), str(tests / "helpers")]
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")  # one process per core
 
 from attacks.readers import READERS
 from headscope.errors import HeadscopeError
 
-CHUNK = 500
 MOST_MEMORY = 8 << 30
 LONGEST_SECONDS = 600
 """A guard against hanging: a process that takes longer over 100 mutations is ended."""
@@ -79,14 +64,6 @@ class Counts:
     code: int = 0
     findings: dict[str, Finding] = field(default_factory=dict)
 
-    def add(self, other: Counts) -> None:
-        for name in ("mutations", "read", "refused", "foreign", "code"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for kind, finding in other.findings.items():
-            first = self.findings.setdefault(kind, finding)
-            if finding.index < first.index:
-                self.findings[kind] = finding
-
     def found(self, finding: Finding) -> None:
         self.foreign += 1
         self.findings.setdefault(finding.kind, finding)
@@ -125,12 +102,8 @@ def mutation(name: str, index: int, seed: int, files: list[bytes]) -> bytes:
     return rng.choice(READERS[name].mutations)(rng, rng.choice(files), files)
 
 
-def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None) -> Counts:
-    """Read these mutations of one reader, in this process.
-
-    Args:
-        keep: a folder for the files of findings.
-    """
+def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path) -> Counts:
+    """Read these mutations of one reader; the files of findings are kept in a folder."""
     global _watching
     counts = Counts()
     reader = READERS[name]
@@ -161,7 +134,7 @@ def fuzz(name: str, indices: Iterable[int], seed: int, keep: Path | None = None)
                 counts.code += 1
                 counts.found(Finding(name, index, f"code: {_events[0]}", ", ".join(_events)))
                 _events.clear()
-            if keep is not None and counts.foreign > before:
+            if counts.foreign > before:
                 (keep / f"{name}-{index}").write_bytes(data)
         faulthandler.cancel_dump_traceback_later()
     return counts
@@ -172,13 +145,6 @@ def _finding(name: str, index: int, error: BaseException) -> Finding:
     inside = [frame for frame in frames if "headscope" in frame.filename] or frames
     kind = f"{type(error).__name__} at {Path(inside[-1].filename).name}:{inside[-1].lineno}"
     return Finding(name, index, kind, "".join(traceback.format_exception(error)[-6:])[-2000:])
-
-
-def _start(worker: bool) -> None:
-    if worker:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    watch()
-    limit_memory()
 
 
 @cache
@@ -201,83 +167,3 @@ def forget() -> None:
     for _, place in _places.values():
         place.cleanup()
     _places.clear()
-
-
-def run(names: list[str], indices: range, seed: int, jobs: int, keep: Path | None) -> tuple[dict[str, Counts], bool]:
-    """All mutations of all readers, in several processes; what came of them, and whether it was interrupted."""
-    results = {name: Counts() for name in names}
-    chunks = [(name, indices[at : at + CHUNK]) for name in names for at in range(0, len(indices), CHUNK)]
-
-    def done(name: str, counts: Counts) -> None:
-        results[name].add(counts)
-        if results[name].mutations == len(indices):
-            print(name, results[name], file=sys.stderr, flush=True)
-
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (True,))
-    waiting: dict[Future[Counts], tuple[str, range]] = {}
-    try:
-        if jobs == 1:
-            _start(worker=False)
-            for name, part in chunks:
-                done(name, fuzz(name, part, seed, keep))
-            return results, False
-        waiting = {pool.submit(fuzz, name, part, seed, keep): (name, part) for name, part in chunks}
-        for future in as_completed(waiting):
-            name, part = waiting[future]
-            done(name, future.result())
-    except BrokenProcessPool:
-        lost = [waiting[future] for future in waiting if not future.done() or future.exception() is not None]
-        name, part = lost[0]
-        detail = f"a process died or hung in one of: {', '.join(f'{one} {two}' for one, two in lost[:jobs])}"
-        results[name].found(Finding(name, part[0], "a process died", detail))
-    except KeyboardInterrupt:
-        return results, True
-    finally:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=False, cancel_futures=True)
-    return results, False
-
-
-def show(results: dict[str, Counts], seed: int) -> None:
-    """The counts as a table, then each kind of finding."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    table = Table(title=f"mutations with seed {seed}")
-    for column in ("reader", "mutations", "read", "refused", "foreign", "code run"):
-        table.add_column(column, justify="left" if column == "reader" else "right", no_wrap=True)
-    for name, counts in results.items():
-        numbers = (counts.mutations, counts.read, counts.refused, counts.foreign, counts.code)
-        table.add_row(name, *(f"{number:,}" for number in numbers))
-    console.print(table)
-    for counts in results.values():
-        for finding in counts.findings.values():
-            console.print(f"\n{finding.reader}: {finding.kind}", style="bold", markup=False, highlight=False)
-            console.print(finding.detail, markup=False, highlight=False)
-            again = f"python tests/attacks/fuzz.py --reader {finding.reader} --seed {seed} --only {finding.index}"
-            console.print(f"again: {again} --keep FOLDER", markup=False, highlight=False)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mutations", type=int, default=100_000, help="per reader")
-    parser.add_argument("--reader", action="append", choices=list(READERS), help="only this one; may be repeated")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--only", type=int, help="only this mutation")
-    parser.add_argument("--keep", type=Path, help="a folder for the files of findings")
-    given = parser.parse_args()
-    if given.keep is not None:
-        given.keep.mkdir(parents=True, exist_ok=True)
-    indices = range(given.mutations) if given.only is None else range(given.only, given.only + 1)
-    results, interrupted = run(given.reader or list(READERS), indices, given.seed, given.jobs, given.keep)
-    show(results, given.seed)
-    if interrupted:
-        return 130
-    return int(any(counts.foreign for counts in results.values()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ import json
 import pickle
 import re
 import resource
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -281,14 +280,18 @@ def reader(request: pytest.FixtureRequest, watched: None) -> str:
     return str(request.param)
 
 
-def test_damaged_files_of_every_kind_are_read_or_refused(reader: str) -> None:
-    """The short form of the fuzz run: no exception that is not ours, no code run."""
-    counts = fuzz.fuzz(reader, range(100), 0)
-    assert not counts.findings
-    assert (counts.mutations, counts.read + counts.refused, counts.foreign, counts.code) == (100, 100, 0, 0)
+def test_damaged_files_of_every_kind_are_read_or_refused(
+    reader: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """No exception that is not ours, no code run. `--mutations 100000` is the long run, `-rP` prints its counts."""
+    count = pytestconfig.getoption("--mutations")
+    counts = fuzz.fuzz(reader, range(count), 0, tmp_path)
+    print(counts)
+    assert not counts.findings, f"the files are in {tmp_path}"
+    assert (counts.mutations, counts.read + counts.refused, counts.foreign, counts.code) == (count, count, 0, 0)
 
 
-def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def remove(data: bytes, folder: Path) -> None:
         (folder / "file").write_bytes(data)
         (folder / "file").unlink()
@@ -296,21 +299,10 @@ def test_code_and_gigabytes_are_findings(watched: None, monkeypatch: pytest.Monk
             np.empty(2 * fuzz.MOST_MEMORY, np.uint8)
 
     monkeypatch.setitem(readers.READERS, "removes", readers.Reader(lambda _: [b"whole"], (mutate_bytes,), remove))
-    counts = fuzz.fuzz("removes", range(10), 1)
+    counts = fuzz.fuzz("removes", range(10), 1, tmp_path)
     assert counts.code == 10
     assert "code: os.remove" in counts.findings
     assert any("MemoryError" in kind for kind in counts.findings)
-
-
-@pytest.mark.slow  # a process that imports what all readers need, for a table of what ran above
-def test_the_command_prints_a_row_for_each_reader() -> None:
-    names = ["safetensors", "index"]
-    options = [text for name in names for text in ("--reader", name)]
-    command = [sys.executable, str(Path(__file__).parent / "fuzz.py"), "--mutations", "3", "--jobs", "1", *options]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split("│") for line in done.stdout.splitlines() if line.count("│") == 7]
-    assert {row[1].strip(): row[2].strip() for row in rows} == dict.fromkeys(names, "3")
 
 
 def test_the_documentation_names_every_reader() -> None:
