@@ -35,6 +35,8 @@ import headscope as hs
 from finished_survey import finished
 from headscope.errors import HeadscopeError, InputError
 from headscope.page import notebook
+from headscope.screens.attention_sheets import attend_sheet
+from headscope.screens.html_tables import write_screen
 from headscope.screens.labels import printable
 from patience import PATIENCE
 from patience import until as wait_for
@@ -568,6 +570,31 @@ def test_text_in_a_cell_is_never_markup(bert: hs.Model, hostile: hs.Trace) -> No
     assert {*re.findall(r"<([^\s/>]+)", text)} == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert [row[1] for row in cells(text)[1:]] == [printable(token) for token in hostile.tokens]
     assert {*re.findall(r"<([^\s/>]+)", in_cell(hostile[0, 0])["text/html"])} == {"pre", "span"}
+
+
+STARTS = """() => {
+  const starts = {};
+  for (const span of document.querySelectorAll("pre span")) {
+    const { left, bottom } = span.getBoundingClientRect();
+    if (getComputedStyle(span).backgroundColor !== "rgba(0, 0, 0, 0)") starts[Math.round(bottom)] ??= Math.round(left);
+  }
+  return Object.values(starts).slice(0, -1);
+}"""
+"""Where the cells of each row begin; the last row is the legend."""
+
+
+def test_rows_of_a_head_begin_below_each_other_in_any_script(watch: Watch, bundled: hs.Model, tmp_path: Path) -> None:
+    trace = bundled.trace("The cat sat.")
+    axis = replace(trace.queries, tokens=("[CLS]", "猫", "שלום", "नमस्ते", ".", "[SEP]"))
+    trace = trace.replaced(queries=axis, keys=axis, text=None)
+    write_screen(attend_sheet(trace, layer=0, head=0).drawings, tmp_path / "screen.html")
+    (tmp_path / "cell.html").write_text(f"<meta charset=utf-8>{in_cell(trace[0, 0])['text/html']}", encoding="utf-8")
+    for name in ("screen.html", "cell.html"):
+        page = watch().page
+        page.goto((tmp_path / name).as_uri())
+        starts = page.evaluate(STARTS)
+        assert len(starts) == 6
+        assert max(starts) - min(starts) <= 1, name
 
 
 BAR = """

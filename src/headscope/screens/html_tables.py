@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,10 @@ from headscope.results.head_values import HEADS, HeadValues
 from headscope.results.row_tables import Rows
 from headscope.results.table import Placed
 from headscope.results.verify_report import Report
-from headscope.screens.labels import printable, printable_lines
+from headscope.screens.anatomy_sheets import shapes_sheet
+from headscope.screens.attention_sheets import attend_sheet
+from headscope.screens.labels import printable, printable_lines, width
+from headscope.screens.report_sheets import head_sheet, verify_sheet
 from headscope.screens.tables import Column, Table, shown
 from headscope.screens.terminal import Drawing, Paper, lines_of
 from headscope.traces import HeadTrace, LayerTrace
@@ -32,6 +36,9 @@ WIDTH = 100
 """Columns of the screen."""
 
 PRE = "font: 14px/1.45 ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace; overflow-x: auto"
+FOREIGN = re.compile("[\u0300-\u1fff\u2e80-\ud7ff\uf900-\ufdff\ufe70-\ufeff\uff00-\uffef\U00010000-\U0010ffff]+")
+"""Letters for which a browser takes another font, of another width."""
+HELD = "display: inline-block; width: {0}ch; line-height: 1"
 STYLE = f"""
 body {{ margin: 2rem; background: #fff; color: #1b1f24; }}
 pre {{ {PRE}; }}
@@ -45,9 +52,9 @@ def write_screen(drawings: Iterable[Drawing], path: Path) -> str:
     It has no scripts, and nothing is loaded from elsewhere.
     """
     console = _printed(drawings)
-    code = console.export_html(inline_styles=False, code_format="{code}", clear=False)
+    code = _held(console.export_html(inline_styles=False, code_format="{code}", clear=False), 'class="w{0}"')
     rules = console.export_html(inline_styles=False, code_format="{stylesheet}")
-    style = STYLE + rules
+    style = STYLE + rules + "".join(f"\n.w{size} {{ {HELD.format(size)} }}" for size in range(1, WIDTH + 1))
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'"
     content = (
@@ -79,16 +86,17 @@ def _printed(drawings: Iterable[Drawing]) -> Console:
     return console
 
 
+def _held(code: str, attribute: str) -> str:
+    """The code of a screen in which letters that the font lacks have the columns that they have on a terminal."""
+    return FOREIGN.sub(lambda found: f"<span {attribute.format(width(found[0]))}>{found[0]}</span>", code)
+
+
 MOST_CELLS = 1 << 22
 """Most weights of a head that a notebook's cell draws without being told to: 2,048 x 2,048."""
 
 
 def html_screen(shown: Model | Head | LayerTrace | HeadTrace | Report) -> str | None:
     """The screen of `shapes`, `head`, `attend` or `verify` in a notebook's cell; None for a text that is too long."""
-    from headscope.screens.anatomy_sheets import shapes_sheet
-    from headscope.screens.attention_sheets import attend_sheet
-    from headscope.screens.report_sheets import head_sheet, verify_sheet
-
     if isinstance(shown, LayerTrace | HeadTrace):
         if len(shown.trace.queries) * len(shown.trace.keys) > MOST_CELLS:
             return None
@@ -97,8 +105,8 @@ def html_screen(shown: Model | Head | LayerTrace | HeadTrace | Report) -> str | 
         sheet = head_sheet(Model(shown.checkpoint, shown.anatomy), shown.layer, shown.index)
     else:
         sheet = verify_sheet(shown) if isinstance(shown, Report) else shapes_sheet(shown)
-    block = f'<pre style="{PRE}; white-space: pre">{{code}}</pre>'
-    return _printed(sheet.drawings).export_html(inline_styles=True, code_format=block)
+    code = _held(_printed(sheet.drawings).export_html(inline_styles=True, code_format="{code}"), f'style="{HELD}"')
+    return f'<pre style="{PRE}; white-space: pre">{code}</pre>'
 
 
 MOST_ROWS = 200

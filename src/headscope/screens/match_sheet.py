@@ -51,12 +51,7 @@ EDGES = (
     Column("weight", align="right", form=".2f"),
     Column("logit without it", align="right", form="+.4f"),
 )
-WORDS = (
-    Column("word", kind="code"),
-    Column("share", align="right", form="+.4f"),
-    Column("query", kind="code"),
-    Column("document", kind="code"),
-)
+WORDS = (Column("word", kind="code"), LINKS[2], *LINKS[:2])
 
 
 def match_sheet(model: str, result: Matches, top: int | None = None, by: str = "word", links: bool = True) -> Sheet:
