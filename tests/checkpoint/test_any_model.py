@@ -228,6 +228,17 @@ def test_an_object_that_holds_a_model_names_it(classifier: tuple[Any, Any, Any],
         hs.open(held)
 
 
+class Doubled(torch.nn.Module):
+    """Around a part, with the attribute that DataParallel has."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor, *others: Any, **options: Any) -> Any:
+        return self.module(2 * x, *others, **options)
+
+
 class Adapted(torch.nn.Module):
     """A Linear as peft leaves it in a model: the Linear itself is called base_layer."""
 
@@ -253,6 +264,44 @@ def test_a_model_with_adapters_is_to_be_merged_and_its_trace_has_them(tmp_path: 
     trace = hs.trace(model, TEXT, tokenizer=words)
     assert trace.verify(reference=False).agrees
     assert np.abs(np.asarray(trace[0, 0].q) - np.asarray(before[0, 0].q)).max() > 1e-3
+
+
+def test_a_part_of_ones_own_is_run_live_only(classifier: tuple[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights are those of the plain class, which would give other numbers: by a class, or by an object's forward.
+
+    A class on top of the base model may be anybody's, as for a loss of one's own.
+    """
+    model, words, _ = classifier
+    attention = model.bert.encoder.layer[0].attention.self
+
+    class Sharp(type(attention)):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor, *others: Any, **options: Any) -> Any:
+            return super().forward(2 * x, *others, **options)
+
+    class Weighted(type(model)):  # type: ignore[misc]
+        def forward(self, *inputs: Any, **options: Any) -> Any:
+            return super().forward(*inputs, **options)
+
+    model.__class__ = Weighted
+    expected = hs.open(model, tokenizer=words).trace(TEXT)
+    plain = attention.forward
+    attention.__class__ = Sharp
+    refuses_to_run(model, words, "Sharp has a forward")
+    assert hs.trace(model, TEXT, tokenizer=words)[0, 0].weights[1, 1] != expected[0, 0].weights[1, 1]
+    attention.__class__ = Sharp.__base__
+    monkeypatch.setattr(attention, "forward", lambda x, *others, **options: plain(2 * x, *others, **options))
+    refuses_to_run(model, words, "BertSelfAttention has a forward")
+    monkeypatch.undo()
+    model.bert.encoder.layer[0].attention.self = Doubled(attention)
+    refuses_to_run(model, words, "Doubled has a forward")
+
+
+def refuses_to_run(model: Any, words: Any, message: str) -> None:
+    opened = hs.open(model, tokenizer=words)
+    assert opened.layers[0].heads[1].W_Q.shape == (32, 8)
+    for ask in (opened.trace, opened.predict, opened.effects):
+        with pytest.raises(UnsupportedError, match=rf"{message}[\s\S]*encoder\.layer\.0\.attention\.self[\s\S]*live"):
+            ask(TEXT)
 
 
 def test_weights_with_an_adapter_beside_them_are_not_taken_for_the_model(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ KINDS = {
 
 WRAPPERS = ("_orig_mod", "module", *(f"_{kind}_module" for kind in ("fsdp_wrapped", "checkpoint_wrapped", "forward")))
 """The attributes, and parts of names, of torch.compile, DataParallel, FSDP, checkpointing and DeepSpeed."""
+PLAIN = ("torch", "transformers", "transformers_modules", "sentence_transformers", "accelerate")
+"""The packages whose forwards compute what the config and the weights say."""
 OPENED = itertools.count(1)
 """Numbers that tell objects of one class apart."""
 WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})\.")
@@ -109,6 +111,21 @@ def _refuse_adapted(held: Any) -> None:
             )
 
 
+def _own_code(held: Any) -> tuple[str, str]:
+    """Name and class of the first part of a base model that runs code of its user; empty if none does.
+
+    Hooks are not looked at: most only read.
+    """
+    wrappers = [name for name in WRAPPERS if name.startswith("_")]  # anybody's class may have a `module`
+    for model in within(held).modules():
+        base = model.base_model if kind_of(model) == "transformers" else None
+        for name, part in () if base is None else base.named_modules():
+            package = str(getattr(part.forward, "__module__", None) or PLAIN[0]).partition(".")[0]
+            if package not in PLAIN and not any(hasattr(part, wrapper) for wrapper in wrappers):
+                return name or model.base_model_prefix, type(part).__name__
+    return "", ""
+
+
 @contextmanager
 def _without_bars() -> Iterator[None]:
     """Let transformers draw no progress bars.
@@ -165,6 +182,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
         raise
     weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
     checkpoint.held, checkpoint.name = _names_of(held)
+    checkpoint.own_code = _own_code(held)
     return checkpoint
 
 
