@@ -209,6 +209,13 @@ def test_what_is_no_text_is_named(ask: Callable[[Any, Any], Any], texts: Any, sa
         ask(bundled, texts)
 
 
+def test_a_number_is_no_text(minilm: hs.Model) -> None:
+    """Of a model of sentence-transformers, whose prompt is put before each text."""
+    for ask in (minilm.trace, minilm.effects, minilm.verify):
+        with pytest.raises(InputError, match=r"got int|has type int"):
+            ask(3)  # type: ignore[call-overload]
+
+
 def test_a_table_is_no_corpus(bundled: hs.Model) -> None:
     """Its iterator has the names of its columns: they were surveyed."""
     frame = pd.DataFrame({"text": ["The cat sat."], "stars": [3]})
