@@ -91,7 +91,7 @@ def test_a_tokenizer_that_cant_be_taken_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(hs.errors.CheckpointError, match="is there"):
         hs.open(weights, tokenizer=tmp_path / "empty").tokenizer
-    with pytest.raises(hs.errors.InputError, match="can't be the name of a checkpoint") as refused:
+    with pytest.raises(hs.errors.InputError, match=r"got BertTokenizer[\s\S]*save_pretrained\(folder\)") as refused:
         hs.open(weights, tokenizer=AutoTokenizer.from_pretrained(BUNDLED)).tokenizer
     assert len(str(refused.value)) < 400
     with open(words / "vocab.txt", "a", encoding="utf-8") as file:
@@ -211,6 +211,16 @@ def test_saving_a_model_draws_no_bar_and_leaves_the_users_own(
     assert are_progress_bars_disabled("mine")
     model.save_pretrained(tmp_path)
     assert "Writing model shards" in capsys.readouterr().err
+
+
+def test_what_is_no_tokenizer_is_refused(classifier: tuple[Any, Any, Any]) -> None:
+    """A model has what saves it, too: it was saved over the one that is opened."""
+    model, words, _ = classifier
+    for given in (3, model, words.backend_tokenizer):
+        with pytest.raises(hs.errors.InputError, match=rf"expected a tokenizer, got {type(given).__name__}"):
+            hs.open(model, tokenizer=given)
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=words.backend_tokenizer)
+    assert hs.open(model, tokenizer=wrapped).trace(TEXT).tokens == hs.open(model, tokenizer=words).trace(TEXT).tokens
 
 
 @pytest.mark.parametrize("held", [torch.nn.Linear(2, 2), 3, None])

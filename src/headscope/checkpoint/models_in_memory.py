@@ -172,6 +172,15 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
             else "pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
             "for another model in memory, use hs.capture",
         )
+    named = tokenizer is None or isinstance(tokenizer, (str, os.PathLike))
+    if not named and (kind_of(tokenizer) is not None or not hasattr(tokenizer, "save_pretrained")):
+        raise InputError(
+            f"expected a tokenizer, got {type(tokenizer).__name__}",
+            where="tokenizer",
+            advice="pass a tokenizer of transformers (of a tokenizers.Tokenizer: "
+            "transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)), a folder with its files, or a "
+            "checkpoint's name",
+        )
     _refuse_packed(held, may_be_meta=kind != "sentence-transformers")
     folder = Path(tempfile.mkdtemp(prefix="headscope-"))
     try:
