@@ -200,6 +200,13 @@ def test_what_needs_torch_says_so() -> None:
     assert {"capture", "effects", "removal", "trace"} <= {*python(WITHOUT_TORCH).split()}
 
 
+def test_what_is_public_is_called_by_its_public_name() -> None:
+    """In `help`, in errors of Python, in a debugger."""
+    assert [name for name in hs.__all__ if getattr(hs, name).__name__ != name] == []
+    with pytest.raises(TypeError, match=r"^open\(\) takes"):
+        hs.open("-", "a tokenizer")  # type: ignore[misc]
+
+
 SENTENCE = "The cat sat."
 OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "trace": (lambda: hs.open().trace(SENTENCE, max_len=3), "'max_len'; did you mean 'max_length'?"),
