@@ -49,7 +49,8 @@ class LiveScores:
             raise InputError(
                 f"the score is {type(score).__name__}, not a function",
                 where="score",
-                advice="pass a function that runs the model and returns one number for each text",
+                advice="pass a function that runs the model and returns one number for each text; of a text itself: "
+                "hs.open(model, tokenizer=tokenizer).effects(text)",
             )
         self._model, self._score, self.method, self._stack = model, score, method, ablation.stack
         try:
