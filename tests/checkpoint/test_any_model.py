@@ -293,7 +293,10 @@ def test_a_part_of_ones_own_is_run_live_only(classifier: tuple[Any, Any, Any], m
             return super().forward(*inputs, **options)
 
     model.__class__ = Weighted
-    expected = hs.open(model, tokenizer=words).trace(TEXT)
+    opened = hs.open(model, tokenizer=words)
+    expected = opened.trace(TEXT)
+    with pytest.raises(UnsupportedError, match=r"it has classifier\.weight, whose task [\s\S]* don't tell"):
+        opened.predict(TEXT)
     plain = attention.forward
     attention.__class__ = Sharp
     refuses_to_run(model, words, "Sharp has a forward")
