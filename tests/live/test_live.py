@@ -342,6 +342,18 @@ def test_a_token_that_the_model_has_no_embedding_for() -> None:
     assert trace(model, "the new5", tokenizer=words).tokens == ("[CLS]", "the", "new5", "[SEP]")
 
 
+def test_the_scores_of_an_answer_s_ends_are_those_of_tokens() -> None:
+    """Of a shorter text in a batch, without padding; they were called labels."""
+    model, words = transformers.BertForQuestionAnswering(transformers.BertConfig(**TEXT)).eval(), tokenizer()
+    with capture(model, tokenizer=words) as captured:
+        model(**words(["the cat", "the cat sat the mat"], padding=True, return_tensors="pt"))
+    alone = trace(model, "the cat", tokenizer=words)
+    for name in ("start_logits", "end_logits"):
+        found = captured.traces[0].outputs[name]
+        assert found.dims == ("tokens",)
+        np.testing.assert_allclose(found.array, alone.outputs[name].array, atol=1e-5)
+
+
 def test_the_one_liner_takes_its_tokenizer_by_name() -> None:
     """As `capture`, `open` and `survey` do. One that stands before the text is told the right call."""
     words: Any = tokenizer()
