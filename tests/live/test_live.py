@@ -448,8 +448,9 @@ def test_ids_in_training_mode_are_not_verified_if_two_passes_differ() -> None:
         return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(input_ids) * self.passes)
 
     model = own(forward, bert=BERT.build(), passes=0).train()
-    with torch.no_grad(), capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
+    with torch.no_grad(), capture(model) as captured, pytest.warns(NoteWarning, match="in training mode") as noted:
         model(BERT.inputs(padded=False)["input_ids"])
+    assert {one.filename for one in noted} == {__file__}  # not torch's, which calls the hooks
     report = captured.traces[0].verify()
     assert report.agrees, report
     assert ("tokens", "the model is in training mode, and two forward passes differ") in report.skipped
