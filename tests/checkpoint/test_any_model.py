@@ -34,6 +34,7 @@ from transformers import (
     RobertaConfig,
     RobertaForMaskedLM,
 )
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import headscope as hs
 from commands import run
@@ -277,7 +278,7 @@ def test_a_model_with_adapters_is_to_be_merged_and_its_trace_has_them(tmp_path: 
 
 
 def test_a_part_of_ones_own_is_run_live_only(classifier: tuple[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its weights are those of the plain class, which would give other numbers: by a class, or by an object's forward.
+    """Its weights are those of the plain class, which would give other numbers: by a class, a forward, a hook, ….
 
     A class on top of the base model may be anybody's, as for a loss of one's own.
     """
@@ -307,6 +308,17 @@ def test_a_part_of_ones_own_is_run_live_only(classifier: tuple[Any, Any, Any], m
     monkeypatch.undo()
     model.bert.encoder.layer[0].attention.self = Doubled(attention)
     refuses_to_run(model, words, "Doubled has a forward")
+    model.bert.encoder.layer[0].attention.self = attention
+    hook = attention.query.register_forward_hook(lambda module, given, found: 2 * found)
+    refuses_to_run(model, words, "Linear has a forward, a hook")
+    hook.remove()
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "sharp", lambda *given, **options: None)
+    model.set_attn_implementation("sharp")
+    with pytest.raises(UnsupportedError, match=r"an attention function that isn't transformers' own"):
+        hs.open(model, tokenizer=words).trace(TEXT)
+    model.set_attn_implementation("eager")
+    found = hs.open(model, tokenizer=words).trace(TEXT)
+    np.testing.assert_array_equal(found[0, 0].weights, expected[0, 0].weights)
 
 
 def refuses_to_run(model: Any, words: Any, message: str) -> None:

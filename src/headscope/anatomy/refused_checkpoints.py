@@ -201,7 +201,8 @@ def own_code_refusals(checkpoint: Checkpoint) -> Iterator[Refusal]:
     """Yield the refusal of a model in memory of which a part runs code of its user."""
     name, kind = checkpoint.own_code
     if name:
-        yield Refusal(f"{kind} has a forward that isn't transformers' own and may compute anything", CAPTURE_LIVE, name)
+        found = f"{kind} has a forward, a hook or an attention function that isn't transformers' own"
+        yield Refusal(f"{found}, and may compute anything", CAPTURE_LIVE, name)
 
 
 def unplaced_refusals(

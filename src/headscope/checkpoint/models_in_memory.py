@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -27,8 +28,8 @@ KINDS = {
 
 WRAPPERS = ("_orig_mod", "module", *(f"_{kind}_module" for kind in ("fsdp_wrapped", "checkpoint_wrapped", "forward")))
 """The attributes, and parts of names, of torch.compile, DataParallel, FSDP, checkpointing and DeepSpeed."""
-PLAIN = ("torch", "transformers", "transformers_modules", "sentence_transformers", "accelerate")
-"""The packages whose forwards compute what the config and the weights say."""
+PLAIN = ("torch", "transformers", "transformers_modules", "sentence_transformers", "accelerate", "headscope")
+"""The packages whose forwards and hooks compute what the config and the weights say."""
 OPENED = itertools.count(1)
 """Numbers that tell objects of one class apart."""
 WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})\.")
@@ -114,16 +115,24 @@ def _refuse_adapted(held: Any) -> None:
 def _own_code(held: Any) -> tuple[str, str]:
     """Name and class of the first part of a base model that runs code of its user; empty if none does.
 
-    Hooks are not looked at: most only read.
+    The code is a forward, a hook, or an attention function; that of torch.compile and its like runs what it wraps.
     """
     wrappers = [name for name in WRAPPERS if name.startswith("_")]  # anybody's class may have a `module`
-    for model in within(held).modules():
-        base = model.base_model if kind_of(model) == "transformers" else None
-        for name, part in () if base is None else base.named_modules():
-            package = str(getattr(part.forward, "__module__", None) or PLAIN[0]).partition(".")[0]
-            if package not in PLAIN and not any(hasattr(part, wrapper) for wrapper in wrappers):
+    for model in filter(lambda part: kind_of(part) == "transformers", within(held).modules()):
+        functions = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS
+        attends = functions.get(model.config._attn_implementation)
+        for name, part in model.base_model.named_modules():
+            calls = [*part._forward_hooks.values(), *part._forward_pre_hooks.values(), *([] if name else [attends])]
+            calls += [] if any(hasattr(part, wrapper) for wrapper in wrappers) else [part.forward]
+            if not all(map(_is_plain, calls)):
                 return name or model.base_model_prefix, type(part).__name__
     return "", ""
+
+
+def _is_plain(call: Any) -> bool:
+    """Return True if a function, or what is called in a `partial`, is of one of the PLAIN packages."""
+    call = getattr(call, "func", call)
+    return str(getattr(call, "__module__", None) or PLAIN[0]).partition(".")[0] in PLAIN
 
 
 @contextmanager
