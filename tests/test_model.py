@@ -209,6 +209,23 @@ def test_what_is_no_text_is_named(ask: Callable[[Any, Any], Any], texts: Any, sa
         ask(bundled, texts)
 
 
+def test_a_head_is_the_slice_that_a_notebook_takes(minilm: hs.Model) -> None:
+    """Compared in torch, which warns of arrays that nobody may write; what is written stays with the reader."""
+    stored = torch.tensor(minilm.checkpoint.read("encoder.layer.0.attention.self.query.weight"))
+    head = minilm.layers[0].heads[1]
+    assert torch.equal(stored.T[:, 32:64], torch.from_numpy(head.W_Q))
+    for part in (head.W_Q, head.W_K, head.W_V, head.W_O, head.b_Q):
+        part[:] = 0
+    assert torch.equal(stored.T[:, 32:64], torch.from_numpy(head.W_Q))
+
+
+def test_a_number_is_no_text(minilm: hs.Model) -> None:
+    """Of a model of sentence-transformers, whose prompt is put before each text."""
+    for ask in (minilm.trace, minilm.effects, minilm.verify):
+        with pytest.raises(InputError, match=r"got int|has type int"):
+            ask(3)  # type: ignore[call-overload]
+
+
 def test_a_table_is_no_corpus(bundled: hs.Model) -> None:
     """Its iterator has the names of its columns: they were surveyed."""
     frame = pd.DataFrame({"text": ["The cat sat."], "stars": [3]})

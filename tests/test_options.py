@@ -169,6 +169,7 @@ def test_one_opener_for_models_traces_and_surveys(small: str, tmp_path: Path, mo
         (lambda: hs.open("found", model=model), "a survey takes no model"),
         (lambda: hs.open("cat.safetensors", revision="v1"), "a trace takes no revision"),
         (lambda: hs.open(small, model=model), "only a saved trace takes a model"),
+        (lambda: hs.load(model), "expected a file, got Model"),  # type: ignore[arg-type]
         (lambda: hs.open(model, segments="two"), "a model that is open takes no segments"),
         (lambda: hs.open(model, tokenizer="tokenizer"), "a model that is open takes no tokenizer"),
         (
@@ -200,6 +201,13 @@ def test_what_needs_torch_says_so() -> None:
     assert {"capture", "effects", "removal", "trace"} <= {*python(WITHOUT_TORCH).split()}
 
 
+def test_what_is_public_is_called_by_its_public_name() -> None:
+    """In `help`, in errors of Python, in a debugger."""
+    assert [name for name in hs.__all__ if getattr(hs, name).__name__ != name] == []
+    with pytest.raises(TypeError, match=r"^open\(\) takes"):
+        hs.open("-", "a tokenizer")  # type: ignore[misc]
+
+
 SENTENCE = "The cat sat."
 OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "trace": (lambda: hs.open().trace(SENTENCE, max_len=3), "'max_len'; did you mean 'max_length'?"),
@@ -208,6 +216,10 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str]] = {
     "match": (lambda: hs.match("-", SENTENCE, SENTENCE, chek=False), "'chek'; did you mean 'check'?"),  # type: ignore[call-arg]
     "compare": (lambda: hs.compare("-", "-", corpsu="x"), "'corpsu'; did you mean 'corpus'?"),  # type: ignore[call-arg]
     "survey": (lambda: hs.survey("-", "x", lables=True), "'lables'; did you mean 'labels'?"),
+    "fill": (
+        lambda: hs.open().fill("a [MASK].", tokenizer=1),  # type: ignore[call-arg]
+        "'tokenizer'; hs.open(model, tokenizer=tokenizer) takes it",
+    ),
     "capture": (lambda: hs.capture(torch.nn.Linear(2, 2), layer=[0]), "'layer'; did you mean 'layers'?"),  # type: ignore[call-arg]
     "to_html": (lambda: hs.open().trace(SENTENCE).to_html("x", pth=1), "'pth'; did you mean 'path'?"),  # type: ignore[call-arg]
 }
@@ -219,6 +231,9 @@ ATTRIBUTES: dict[str, tuple[Callable[[], Any], str]] = {
     "hidden_size": (lambda: hs.open().config.hidden_size, r"use config\['hidden_size'\]"),
     "hiden_size": (lambda: hs.open().config.hiden_size, "did you mean 'hidden_size'?"),
     "num_layers": (lambda: hs.open().num_layers, r"use model\.anatomy\.dimensions\.layers"),
+    "show": (lambda: hs.open().show(), r"use model\.trace\(text\)\.view\(\)"),
+    "predict": (lambda: hs.open().trace(SENTENCE).predict(), r"use model\.predict, which hs\.open"),
+    "tokens": (lambda: hs.open().trace(SENTENCE)[0, 1].tokens, r"use trace\.tokens"),
     "encode": (lambda: hs.open().encode(SENTENCE), "sentence_embedding"),
     "paramters": (lambda: hs.open().paramters, "did you mean 'parameters'?"),
 }

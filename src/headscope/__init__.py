@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headscope.live import Captured, ablate, describe
     from headscope.live.captured import capture, trace
     from headscope.model import Model
-    from headscope.opening import open_any as open
+    from headscope.opening import open
     from headscope.results.effect_records import Effects, Removal
     from headscope.results.explained import Attribution, Finding, Prediction
     from headscope.results.head_values import HeadValues
@@ -94,7 +94,7 @@ LAZY = {
     "effects": "headscope.runs.live_scores:effects",
     "load": "headscope.traces:load",
     "match": "headscope.explain.matching:match",
-    "open": "headscope.opening:open_any",
+    "open": "headscope.opening:open",
     "pair_heads": "headscope.atlas.pair_heads:pair_heads",
     "removal": "headscope.runs.live_scores:removal",
     "survey": "headscope.atlas.run:survey",

@@ -134,9 +134,10 @@ def require(package: str, *extras: str, where: str, otherwise: str = "") -> None
 
 
 def warn(message: str, category: type[HeadscopeWarning] = NoteWarning) -> None:
-    """Warn at the line that called headscope."""
+    """Warn at the line that called headscope, or the model in which it listens."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] == "headscope":
+    inside = ("headscope", "torch", "transformers")
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in inside:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 

@@ -87,7 +87,8 @@ class Model(Suggesting):
         "num_heads": "model.anatomy.dimensions.heads",
         "num_layers": "model.anatomy.dimensions.layers",
         "similarity": "hs.match(model, a, b)",
-        "state_dict": "model.checkpoint.tensors",
+        "state_dict": "model.checkpoint.tensors, which model.checkpoint.read(name) reads",
+        **dict.fromkeys(("plot", "show", "view"), "model.trace(text).view()"),
         **dict.fromkeys(("cuda", "device", "eval", "to"), "model, which runs in NumPy; hs.trace reads a live one"),
     }
 

@@ -11,7 +11,7 @@ from headscope.settings import named
 
 
 @named
-def open_any(
+def open(
     name: str | os.PathLike[str] | Any = "-",
     *,
     revision: str | None = None,

@@ -136,6 +136,8 @@ def misspelt(error: TypeError, name: str, known: Iterable[str]) -> TypeError:
     """Return the error of a call with the function's public name, and with the option that may be meant."""
     message = str(error).removeprefix(f"{name}() ")
     wrong = re.search(r"unexpected keyword argument '(.*)'", message)
+    if wrong and wrong[1] == "tokenizer":
+        return TypeError(f"{name}() {message}; hs.open(model, tokenizer=tokenizer) takes it")
     return TypeError(f"{name}() {message}{meant(wrong[1], known) if wrong else ''}")
 
 

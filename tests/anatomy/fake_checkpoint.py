@@ -60,6 +60,7 @@ class FakeCheckpoint:
     origin = "file"
     where = "a fake"
     has_config = True
+    own_code = "", ""
 
     def __init__(
         self,

@@ -34,6 +34,7 @@ from transformers import (
     RobertaConfig,
     RobertaForMaskedLM,
 )
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import headscope as hs
 from commands import run
@@ -91,7 +92,7 @@ def test_a_tokenizer_that_cant_be_taken_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(hs.errors.CheckpointError, match="is there"):
         hs.open(weights, tokenizer=tmp_path / "empty").tokenizer
-    with pytest.raises(hs.errors.InputError, match="can't be the name of a checkpoint") as refused:
+    with pytest.raises(hs.errors.InputError, match=r"got BertTokenizer[\s\S]*save_pretrained\(folder\)") as refused:
         hs.open(weights, tokenizer=AutoTokenizer.from_pretrained(BUNDLED)).tokenizer
     assert len(str(refused.value)) < 400
     with open(words / "vocab.txt", "a", encoding="utf-8") as file:
@@ -213,6 +214,16 @@ def test_saving_a_model_draws_no_bar_and_leaves_the_users_own(
     assert "Writing model shards" in capsys.readouterr().err
 
 
+def test_what_is_no_tokenizer_is_refused(classifier: tuple[Any, Any, Any]) -> None:
+    """A model has what saves it, too: it was saved over the one that is opened."""
+    model, words, _ = classifier
+    for given in (3, model, words.backend_tokenizer):
+        with pytest.raises(hs.errors.InputError, match=rf"expected a tokenizer, got {type(given).__name__}"):
+            hs.open(model, tokenizer=given)
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=words.backend_tokenizer)
+    assert hs.open(model, tokenizer=wrapped).trace(TEXT).tokens == hs.open(model, tokenizer=words).trace(TEXT).tokens
+
+
 @pytest.mark.parametrize("held", [torch.nn.Linear(2, 2), 3, None])
 def test_other_objects_are_refused(held: Any) -> None:
     with pytest.raises(hs.errors.InputError, match=rf"{type(held).__name__} can't be opened[\s\S]*hs\.capture"):
@@ -226,6 +237,17 @@ def test_an_object_that_holds_a_model_names_it(classifier: tuple[Any, Any, Any],
     held.labels, held.model_body = ["a", "b"], classifier[0]
     with pytest.raises(hs.errors.InputError, match=r"can't be opened[\s\S]*hs\.open\(model\.model_body\)"):
         hs.open(held)
+
+
+class Doubled(torch.nn.Module):
+    """Around a part, with the attribute that DataParallel has."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor, *others: Any, **options: Any) -> Any:
+        return self.module(2 * x, *others, **options)
 
 
 class Adapted(torch.nn.Module):
@@ -253,6 +275,58 @@ def test_a_model_with_adapters_is_to_be_merged_and_its_trace_has_them(tmp_path: 
     trace = hs.trace(model, TEXT, tokenizer=words)
     assert trace.verify(reference=False).agrees
     assert np.abs(np.asarray(trace[0, 0].q) - np.asarray(before[0, 0].q)).max() > 1e-3
+
+
+def test_a_part_of_ones_own_is_run_live_only(classifier: tuple[Any, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights are those of the plain class, which would give other numbers: by a class, a forward, a hook, ….
+
+    A class on top of the base model may be anybody's, as for a loss of one's own.
+    """
+    model, words, _ = classifier
+    attention = model.bert.encoder.layer[0].attention.self
+
+    class Sharp(type(attention)):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor, *others: Any, **options: Any) -> Any:
+            return super().forward(2 * x, *others, **options)
+
+    class Weighted(type(model)):  # type: ignore[misc]
+        def forward(self, *inputs: Any, **options: Any) -> Any:
+            return super().forward(*inputs, **options)
+
+    model.__class__ = Weighted
+    opened = hs.open(model, tokenizer=words)
+    expected = opened.trace(TEXT)
+    with pytest.raises(UnsupportedError, match=r"it has classifier\.weight, whose task [\s\S]* don't tell"):
+        opened.predict(TEXT)
+    plain = attention.forward
+    attention.__class__ = Sharp
+    refuses_to_run(model, words, "Sharp has a forward")
+    assert hs.trace(model, TEXT, tokenizer=words)[0, 0].weights[1, 1] != expected[0, 0].weights[1, 1]
+    attention.__class__ = Sharp.__base__
+    monkeypatch.setattr(attention, "forward", lambda x, *others, **options: plain(2 * x, *others, **options))
+    refuses_to_run(model, words, "BertSelfAttention has a forward")
+    monkeypatch.undo()
+    model.bert.encoder.layer[0].attention.self = Doubled(attention)
+    refuses_to_run(model, words, "Doubled has a forward")
+    model.bert.encoder.layer[0].attention.self = attention
+    hook = attention.query.register_forward_hook(lambda module, given, found: 2 * found)
+    refuses_to_run(model, words, "Linear has a forward, a hook")
+    hook.remove()
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "sharp", lambda *given, **options: None)
+    model.set_attn_implementation("sharp")
+    with pytest.raises(UnsupportedError, match=r"an attention function that isn't transformers' own"):
+        hs.open(model, tokenizer=words).trace(TEXT)
+    model.set_attn_implementation("eager")
+    found = hs.open(model, tokenizer=words).trace(TEXT)
+    np.testing.assert_array_equal(found[0, 0].weights, expected[0, 0].weights)
+
+
+def refuses_to_run(model: Any, words: Any, message: str) -> None:
+    opened = hs.open(model, tokenizer=words)
+    assert opened.layers[0].heads[1].W_Q.shape == (32, 8)
+    for ask in (opened.trace, opened.predict, opened.effects):
+        with pytest.raises(UnsupportedError, match=rf"{message}[\s\S]*encoder\.layer\.0\.attention\.self[\s\S]*live"):
+            ask(TEXT)
 
 
 def test_weights_with_an_adapter_beside_them_are_not_taken_for_the_model(tmp_path: Path) -> None:

@@ -307,6 +307,8 @@ def test_the_one_liner() -> None:
     assert headscope.trace(model, "the cat", tokenizer=tokenizer()).tokens == ("[CLS]", "the", "cat", "[SEP]")
     with pytest.raises(InputError, match="empty"):
         trace(model, "", tokenizer=tokenizer())
+    with pytest.raises(InputError, match="unpaired surrogate"):
+        trace(model, "the \ud800", tokenizer=tokenizer())
 
 
 def test_the_one_liner_wants_a_model_that_takes_ids() -> None:
@@ -316,11 +318,49 @@ def test_the_one_liner_wants_a_model_that_takes_ids() -> None:
         trace(wrapped, "the cat", tokenizer=tokenizer())
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ViTModel", r"ViTModel doesn't run on a text alone[\s\S]*hs\.capture"),
+        ("T5Model", r"T5Model doesn't run on a text alone[\s\S]*hs\.capture"),
+        ("BartModel", r"BartModel left 3 traces, of encoder, decoder, cross attention[\s\S]*get_encoder\(\)"),
+    ],
+)
+def test_the_one_liner_of_what_takes_more_than_a_text(name: str, says: str) -> None:
+    """Its own error was about None, or about an attribute of a block that the caller never opened."""
+    with pytest.raises((InputError, UnsupportedError), match=says):
+        trace(BY_NAME[name].build(), "the cat", tokenizer=tokenizer())
+
+
+def test_a_token_that_the_model_has_no_embedding_for() -> None:
+    """As after tokenizer.add_tokens, before resize_token_embeddings."""
+    words, model = tokenizer(), BERT.build()
+    words.add_tokens([f"new{at}" for at in range(model.config.vocab_size)])
+    with pytest.raises(InputError, match=r"can't look up the id[\s\S]*resize_token_embeddings"):
+        trace(model, f"the new{model.config.vocab_size - 1}", tokenizer=words)
+    model.resize_token_embeddings(len(words))
+    assert trace(model, "the new5", tokenizer=words).tokens == ("[CLS]", "the", "new5", "[SEP]")
+
+
+def test_the_scores_of_an_answer_s_ends_are_those_of_tokens() -> None:
+    """Of a shorter text in a batch, without padding; they were called labels."""
+    model, words = transformers.BertForQuestionAnswering(transformers.BertConfig(**TEXT)).eval(), tokenizer()
+    with capture(model, tokenizer=words) as captured:
+        model(**words(["the cat", "the cat sat the mat"], padding=True, return_tensors="pt"))
+    alone = trace(model, "the cat", tokenizer=words)
+    for name in ("start_logits", "end_logits"):
+        found = captured.traces[0].outputs[name]
+        assert found.dims == ("tokens",)
+        np.testing.assert_allclose(found.array, alone.outputs[name].array, atol=1e-5)
+
+
 def test_the_one_liner_takes_its_tokenizer_by_name() -> None:
     """As `capture`, `open` and `survey` do. One that stands before the text is told the right call."""
     words: Any = tokenizer()
     with pytest.raises(TypeError, match=re.escape("trace(model, text, tokenizer=tokenizer)")):
         trace(BERT.build(), words, "the cat")
+    with pytest.raises(TypeError, match=f"got {type(words).__name__}; call it as trace"):
+        trace(BERT.build(), "the cat", words)
     ids: Any = torch.arange(3, 8)[None]
     with pytest.raises(TypeError, match=r"got Tensor.*with hs\.capture\(model\) as captured: model\(\*\*inputs\)"):
         trace(BERT.build(), ids)
@@ -408,8 +448,9 @@ def test_ids_in_training_mode_are_not_verified_if_two_passes_differ() -> None:
         return self.bert(inputs_embeds=self.bert.embeddings.word_embeddings(input_ids) * self.passes)
 
     model = own(forward, bert=BERT.build(), passes=0).train()
-    with torch.no_grad(), capture(model) as captured, pytest.warns(NoteWarning, match="in training mode"):
+    with torch.no_grad(), capture(model) as captured, pytest.warns(NoteWarning, match="in training mode") as noted:
         model(BERT.inputs(padded=False)["input_ids"])
+    assert {one.filename for one in noted} == {__file__}  # not torch's, which calls the hooks
     report = captured.traces[0].verify()
     assert report.agrees, report
     assert ("tokens", "the model is in training mode, and two forward passes differ") in report.skipped

@@ -98,7 +98,7 @@ def check_index(index: int, size: int, noun: str, place: str) -> int:
 class Head:
     """One head of one layer. Every weight is read from the file on access.
 
-    Weights have the file's dtype (BF16 is returned as float32): upcast half precision before you multiply.
+    Weights are copies in the file's dtype (BF16 as float32): upcast half precision before you multiply.
 
     For the layer's input X (S, d_model), Q = X W_Q + b_Q is (S, d_head), and likewise K and V. The head writes
     softmax(Q K^T / sqrt(d_head)) V W_O, (S, d_model), to the residual stream. (Vaswani et al. 2017, 3.2.2.)
@@ -143,7 +143,7 @@ class Head:
         """(d_head, d_model): maps the head's context to the residual stream; the head's rows of the paper's W^O."""
         span = self.span
         stored = self.anatomy.parameter("layer.attention_output.weight", self.layer).stored
-        transposed: Array = self.checkpoint.read(stored, columns=span).T
+        transposed: Array = self.checkpoint.read(stored, columns=span).copy().T
         return transposed
 
     @property
@@ -162,7 +162,7 @@ class Head:
         return self._part("layer.value.bias")
 
     def _part(self, role: str) -> Array:
-        return read_role(self.checkpoint, self.anatomy, role, self.layer, self.range_of(role))
+        return read_role(self.checkpoint, self.anatomy, role, self.layer, self.range_of(role)).copy()
 
     def _transposed(self, role: str) -> Float[np.ndarray, "d_model d_head"]:
         transposed: Array = self._part(role).T

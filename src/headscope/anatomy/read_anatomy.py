@@ -25,6 +25,7 @@ from headscope.anatomy.refused_checkpoints import (
     dtype_refusals,
     listed,
     missing_refusals,
+    own_code_refusals,
     prefix_refusals,
     shape_refusals,
     size_refusals,
@@ -115,6 +116,7 @@ def read_anatomy(checkpoint: Checkpoint) -> Anatomy:
         [
             *prefix_refusals(names[prefix + family.embeddings[0].name], prefix, family),
             *adapter_refusals(checkpoint),
+            *own_code_refusals(checkpoint),
             *size_refusals(config, family, dimensions),
             *shape_refusals(mismatches),
             *config_refusals(config, family),

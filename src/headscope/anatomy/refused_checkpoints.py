@@ -197,6 +197,14 @@ def adapter_refusals(checkpoint: Checkpoint) -> Iterator[Refusal]:
         )
 
 
+def own_code_refusals(checkpoint: Checkpoint) -> Iterator[Refusal]:
+    """Yield the refusal of a model in memory of which a part runs code of its user."""
+    name, kind = checkpoint.own_code
+    if name:
+        found = f"{kind} has a forward, a hook or an attention function that isn't transformers' own"
+        yield Refusal(f"{found}, and may compute anything", CAPTURE_LIVE, name)
+
+
 def unplaced_refusals(
     unplaced: Sequence[Parameter], base: Sequence[Parameter], base_class: str, *, loads: bool
 ) -> Iterator[Refusal]:

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ KINDS = {
 
 WRAPPERS = ("_orig_mod", "module", *(f"_{kind}_module" for kind in ("fsdp_wrapped", "checkpoint_wrapped", "forward")))
 """The attributes, and parts of names, of torch.compile, DataParallel, FSDP, checkpointing and DeepSpeed."""
+PLAIN = ("torch", "transformers", "transformers_modules", "sentence_transformers", "accelerate", "headscope")
+"""The packages whose forwards and hooks compute what the config and the weights say."""
 OPENED = itertools.count(1)
 """Numbers that tell objects of one class apart."""
 WRAPPED = re.compile(rf"(?<![^.])(?:{'|'.join(WRAPPERS)})\.")
@@ -109,6 +112,29 @@ def _refuse_adapted(held: Any) -> None:
             )
 
 
+def _own_code(held: Any) -> tuple[str, str]:
+    """Name and class of the first part of a base model that runs code of its user; empty if none does.
+
+    The code is a forward, a hook, or an attention function; that of torch.compile and its like runs what it wraps.
+    """
+    wrappers = [name for name in WRAPPERS if name.startswith("_")]  # anybody's class may have a `module`
+    for model in filter(lambda part: kind_of(part) == "transformers", within(held).modules()):
+        functions = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS
+        attends = functions.get(model.config._attn_implementation)
+        for name, part in model.base_model.named_modules():
+            calls = [*part._forward_hooks.values(), *part._forward_pre_hooks.values(), *([] if name else [attends])]
+            calls += [] if any(hasattr(part, wrapper) for wrapper in wrappers) else [part.forward]
+            if not all(map(_is_plain, calls)):
+                return name or model.base_model_prefix, type(part).__name__
+    return "", ""
+
+
+def _is_plain(call: Any) -> bool:
+    """Return True if a function, or what is called in a `partial`, is of one of the PLAIN packages."""
+    call = getattr(call, "func", call)
+    return str(getattr(call, "__module__", None) or PLAIN[0]).partition(".")[0] in PLAIN
+
+
 @contextmanager
 def _without_bars() -> Iterator[None]:
     """Let transformers draw no progress bars.
@@ -155,6 +181,15 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
             else "pass a hub id, a folder or a file, or a model of transformers or sentence-transformers; "
             "for another model in memory, use hs.capture",
         )
+    named = tokenizer is None or isinstance(tokenizer, (str, os.PathLike))
+    if not named and (kind_of(tokenizer) is not None or not hasattr(tokenizer, "save_pretrained")):
+        raise InputError(
+            f"expected a tokenizer, got {type(tokenizer).__name__}",
+            where="tokenizer",
+            advice="pass a tokenizer of transformers (of a tokenizers.Tokenizer: "
+            "transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)), a folder with its files, or a "
+            "checkpoint's name",
+        )
     _refuse_packed(held, may_be_meta=kind != "sentence-transformers")
     folder = Path(tempfile.mkdtemp(prefix="headscope-"))
     try:
@@ -165,6 +200,7 @@ def open_held(held: Any, tokenizer: Any = None) -> Checkpoint:
         raise
     weakref.finalize(checkpoint, shutil.rmtree, folder, ignore_errors=True)
     checkpoint.held, checkpoint.name = _names_of(held)
+    checkpoint.own_code = _own_code(held)
     return checkpoint
 
 

@@ -165,6 +165,7 @@ class Checkpoint:
         origin: "folder", "file", "hub" or "bundled".
         where: the absolute path of the folder, or the hub id and its commit.
         held: the class of the model in memory that was saved there; empty for other checkpoints.
+        own_code: name and class of a part of that model that runs code of its user; empty if none does.
         has_config: True if there is a config.json.
     """
 
@@ -177,6 +178,7 @@ class Checkpoint:
         self._sources, self._tensors = weights
         self._shared = find_shared(self._tensors)
         self.held = ""
+        self.own_code = "", ""
         self.has_config = config is not None
         self._config = dict(config or {})
         self._place = place

@@ -21,7 +21,8 @@ from torch import nn
 
 from headscope.checkpoint.models_in_memory import kind_of as kind_of_held
 from headscope.checkpoint.models_in_memory import to_open, unpacked
-from headscope.errors import InputError, UnsupportedError
+from headscope.checkpoint.tokenizer.face import checked_text
+from headscope.errors import HeadscopeError, InputError, UnsupportedError
 from headscope.live.calls import Consumer, Unrecorded
 from headscope.live.hooks import UNCOMPILED, Attached, device_of, evaluating, original_of
 from headscope.live.keeping.building import TraceBuilder
@@ -47,6 +48,8 @@ DTYPES = {
 }
 
 GENERATED = "captured.generation, the prompt and all steps of generate() as one causal map; or "
+
+OWN_CALL = "make the call yourself: with hs.capture(model, tokenizer=tokenizer) as captured: model(…)"
 
 
 class Watching:
@@ -417,14 +420,13 @@ def trace(
         UnsupportedError: the model's attention can't be captured, or the model doesn't accept the tokenizer's output.
         TypeError: `text` is not a string.
     """
-    if not isinstance(text, str):
+    if wrong := [type(one) for one in (text, "" if pair is None else pair) if not isinstance(one, str)]:
         raise TypeError(
-            f"trace() expected a text, got {type(text).__name__}; call it as trace(model, text, tokenizer=tokenizer). "
+            f"trace() expected a text, got {wrong[0].__name__}; call it as trace(model, text, tokenizer=tokenizer). "
             "For ids, or a batch of several texts, call the model yourself: with hs.capture(model) as captured: "
             "model(**inputs)"
         )
-    if not text:
-        raise InputError("the text is empty", where="text", advice="pass a text of at least one character")
+    checked_text(text, "text")
     if isinstance(model, (str, os.PathLike)) or kind_of_held(model) == "sentence-transformers":
         raise to_open(model, "call hs.open(model).trace(text)")
     model, tokenizer = unpacked(model, tokenizer)
@@ -447,7 +449,10 @@ def trace(
     _check_call(model, inputs)
     _check_length(model, int(encoded["input_ids"].shape[1]))
     with evaluating(model), torch.inference_mode(), capturing as captured:
-        model(**inputs)
+        _run(model, inputs)
+    if len(captured.traces) > 1:
+        found = f"{type(model).__name__} left {len(captured.traces)} traces, of {', '.join(captured.stacks)} attention"
+        raise InputError(found, where="model", advice=f"pass a part of it, as model.get_encoder(), or {OWN_CALL}")
     trace = captured.trace
     axis = trace.queries
     if axis.ids == tuple(encoded["input_ids"][0].tolist()):  # otherwise the model moved, left out or added tokens
@@ -483,6 +488,28 @@ def _check_length(model: nn.Module, tokens: int) -> None:
                 )
 
 
+def _run(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
+    """Run a model on the tokenizer's output.
+
+    Raises:
+        InputError: the tokenizer has a token that the model has no embedding for.
+        UnsupportedError: the model wants more than a text, such as an image, or the ids of a decoder.
+    """
+    try:
+        model(**inputs)
+    except HeadscopeError:
+        raise
+    except IndexError as error:
+        found = f"{type(model).__name__} can't look up the id {int(inputs['input_ids'].max()):,}: {error}"
+        advice = (
+            "use the model's own tokenizer, or add rows for new tokens: model.resize_token_embeddings(len(tokenizer))"
+        )
+        raise InputError(found, where="tokenizer", advice=advice) from error
+    except (AttributeError, TypeError, ValueError) as error:
+        found = f"{type(model).__name__} doesn't run on a text alone: {error}"
+        raise UnsupportedError(found, where="model", advice=OWN_CALL) from error
+
+
 def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
     """Raise UnsupportedError if the model's forward does not accept the tokenizer's output."""
     try:
@@ -494,10 +521,7 @@ def _check_call(model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> None:
         if isinstance(error, ValueError):
             found = f"the forward of {kind} has no signature, as in TorchScript"
             instead = "the model itself, before it is traced or scripted"
-        advice = (
-            f"pass {instead}, or make the call yourself: with hs.capture(model, tokenizer=tokenizer) as captured: …"
-        )
-        raise UnsupportedError(found, where="model", advice=advice) from error
+        raise UnsupportedError(found, where="model", advice=f"pass {instead}, or {OWN_CALL}") from error
 
 
 def _words(words: list[int | None], sequences: list[int | None]) -> tuple[int | None, ...]:

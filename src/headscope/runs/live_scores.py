@@ -46,11 +46,9 @@ class LiveScores:
                 advice="call model.eval() first",
             )
         if not callable(score):
-            raise InputError(
-                f"the score is {type(score).__name__}, not a function",
-                where="score",
-                advice="pass a function that runs the model and returns one number for each text",
-            )
+            found = f"the score is {type(score).__name__}, not a function"
+            advice = "pass a function that runs the model and returns one number for each text; of a text itself: "
+            raise InputError(found, where="score", advice=f"{advice}hs.open(model, tokenizer=tokenizer).effects(text)")
         self._model, self._score, self.method, self._stack = model, score, method, ablation.stack
         try:
             self.every: Sequence[Head] = ablation.every_head()

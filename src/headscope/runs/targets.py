@@ -215,7 +215,8 @@ def lacks(
     model: Model, what: str, saved_from: str, *, instead: str = f"or take another target: {FORMS}"
 ) -> UnsupportedError:
     """The error that a checkpoint lacks an output, with what else to do."""
-    on_top = ", ".join(model.anatomy.tasks) or "nothing"
+    others = [f"{row.name}, whose task config.json's architectures don't tell" for row in model.extra]
+    on_top = ", ".join(model.anatomy.tasks or others[:1]) or "nothing"
     return UnsupportedError(
         f"the checkpoint has no {what}; on top of {model.anatomy.base_class} it has {on_top}",
         where=model.checkpoint.where,

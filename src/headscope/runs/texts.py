@@ -12,6 +12,7 @@ import numpy as np
 from headscope.anatomy import check_index
 from headscope.attention.patterns import Heads, Way, by_head, checked_way, recorded, swap_notes
 from headscope.checkpoint.tokenizer import Prepared
+from headscope.checkpoint.tokenizer.face import checked_text
 from headscope.encoder import Input
 from headscope.encoder.products import FEW_TEXTS
 from headscope.errors import InputError, warn
@@ -123,16 +124,16 @@ def prepared(
         UnsupportedError: the model is one that headscope doesn't run.
     """
     model.anatomy.computable()
+    checked_text(text, "text")
     tokenizer, prompt = model.tokenizer, rule.prompt
     notes = tokenizer.doubts(pair=pair is not None)
-    notes += [f"the model's prompt {prompt!r} was put before {name}"] if prompt and text else []
+    notes += [f"the model's prompt {prompt!r} was put before {name}"] if prompt else []
     if rule.lowercase:
         lower = _lowered(model, text)
         notes += [f"{name} was lower-cased, as the model's files say"] if lower != text else []
         text, prompt = lower, _lowered(model, prompt)
         pair = None if pair is None else _lowered(model, pair)
-    if text:  # an empty one is refused by the tokenizer, even with a prompt
-        text = prompt + text
+    text = prompt + text
     longest = min(model.anatomy.longest_text, rule.max_length or model.anatomy.longest_text)
     uncut = tokenizer.encode(text, pair)
     encoded = uncut if len(uncut) <= longest else tokenizer.encode(text, pair, max_length=longest)

@@ -44,8 +44,7 @@ def save(trace: Trace, path: str | Path, *, dtype: str, values: bool) -> Path:
     tensors, header = pack(trace, DTYPES[dtype], values)
     for index, number in enumerate(trace.numbers):
         for name in ("q", "k", "v", *(f"terms.{name}" for name in RELATIVE)):
-            part = tensors.get(f"layers.{index}.{name}")
-            if part is not None and part.dtype != DTYPES[dtype]:
+            if (part := tensors.get(f"layers.{index}.{name}")) is not None and part.dtype != DTYPES[dtype]:
                 raise beyond_half(number, name.removeprefix("terms."))
     if (size := len(header["headscope"])) > MOST_BYTES:
         raise InputError(
@@ -64,10 +63,8 @@ def pack(
     tensors: dict[str, np.ndarray] = {}
     for index, record in enumerate(trace.layers):
         stem = f"layers.{index}"
-        tensors[f"{stem}.q"] = rounded(record.q, dtype)
-        tensors[f"{stem}.k"] = rounded(record.k, dtype)
-        if values and record.v is not None:
-            tensors[f"{stem}.v"] = rounded(record.v, dtype)
+        vectors = {"q": record.q, "k": record.k, "v": record.v if values else None}
+        tensors |= {f"{stem}.{name}": rounded(part, dtype) for name, part in vectors.items() if part is not None}
         tensors[f"{stem}.lse"] = record.lse
         terms = record.terms
         if terms.buckets is not None:
@@ -142,13 +139,14 @@ def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> 
         TraceError: the file doesn't exist, is not a trace or is damaged, or the trace came from another model than
             `model`.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"expected a file, got {type(path).__name__}", where="load", advice="pass a trace's file")
     path = Path(path)
-    where = str(path)
     tensors, about = _contents(path)
     if about.get("version") not in range(1, VERSION + 1):
         raise TraceError(
             f"the trace has format version {brief(about.get('version'))}; this headscope reads versions 1 to {VERSION}",
-            where=where,
+            where=str(path),
             advice="create the trace again, or use the version of headscope that wrote it",
         )
     try:
@@ -159,7 +157,7 @@ def load(path: str | os.PathLike[str], *, model: ModelWeights | None = None) -> 
     if fingerprint and trace.fingerprint and fingerprint != trace.fingerprint:
         raise TraceError(
             f"the trace came from {trace.model} ({trace.fingerprint[:12]}), not from this model ({fingerprint[:12]})",
-            where=where,
+            where=str(path),
             advice="open the model that the trace came from",
         )
     return trace

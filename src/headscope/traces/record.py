@@ -252,9 +252,8 @@ class Trace(Questions, Suggesting):
         return layer[rest[0]] if rest else layer
 
     _elsewhere: ClassVar[Mapping[str, str]] = {
-        "attentions": "trace.weights, or trace[layer].weights",
-        "attention": "trace.weights, or trace[layer, head].weights",
-        "attention_weights": "trace.weights, or trace[layer].weights",
+        **dict.fromkeys(("attention", "attentions", "attention_weights"), "trace.weights, or trace[layer].weights"),
+        **{name: f"model.{name}, which hs.open(…) has" for name in ("attribute", "effects", "predict")},
         "input_ids": "trace.ids",
         "shape": "trace.weights.shape",
         "token_type_ids": "trace.segments",

@@ -35,6 +35,9 @@ class _View(Suggesting):
 
     _elsewhere: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("attention", "attentions", "attn"), "weights"),
+        **dict.fromkeys(("frame", "to_pandas"), "trace.frame(layer, head)"),
+        **{name: f"trace.{name}" for name in ("ids", "text", "tokens")},
+        **{f"W_{part}": f"model.layers[layer].heads[head].W_{part}" for part in "QKVO"},
         "plot": "trace.plot(layer, head)",
         "shape": "weights.shape",
         "statistics": "trace.statistics().of((layer, head))",

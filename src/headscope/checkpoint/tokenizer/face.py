@@ -142,7 +142,7 @@ class Tokenizer:
             MissingExtraError: the tokenizer needs an optional dependency that is not installed.
             CheckpointError: the checkpoint has no tokenizer.
         """
-        texts = [_check_text(text, "text")] + ([] if pair is None else [_check_text(pair, "pair")])
+        texts = [checked_text(text, "text")] + ([] if pair is None else [checked_text(pair, "pair")])
         encoded = self._assemble(self._engine.text_pieces, texts, max_length)
         for each in texts:
             self._check_chain(each, encoded)
@@ -289,7 +289,12 @@ def _of_another_type(value: object, where: str, expected: str, advice: str) -> I
     return InputError(f"{where} has type {type(value).__name__}, expected {expected}", where=where, advice=advice)
 
 
-def _check_text(text: str, where: str) -> str:
+def checked_text(text: str, where: str) -> str:
+    """The text.
+
+    Raises:
+        InputError: it is not a string, empty, or not valid Unicode.
+    """
     if not isinstance(text, str):
         advice = "pass one string; pass a list of words as words=, and ids as ids="
         raise _of_another_type(text, where, "a string", advice)
@@ -313,7 +318,7 @@ def _check_words(words: Sequence[str], where: str) -> list[str]:
         raise _of_another_type(words, where, "a list of strings", advice)
     if not words:
         raise InputError(f"{where} is empty", where=where, advice="pass at least one word")
-    return [_check_text(word, f"{where}[{position}]") for position, word in enumerate(words)]
+    return [checked_text(word, f"{where}[{position}]") for position, word in enumerate(words)]
 
 
 def _integers(values: Sequence[int], where: str) -> list[int]:

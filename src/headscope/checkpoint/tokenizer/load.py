@@ -89,6 +89,10 @@ def borrowed_tokenizer(
         CheckpointError: there are no tokenizer files, or one can't be read.
         InputError: the tokenizer has more tokens than the model has embeddings.
     """
+    if not isinstance(name, (str, os.PathLike)):
+        found = f"expected the name of a tokenizer, got {type(name).__name__}"
+        advice = "save it, tokenizer.save_pretrained(folder), and pass the folder"
+        raise InputError(found, where="tokenizer", advice=advice)
     _, place, _ = resolve(name, None)
     if not any(place.path(each) for each in FILES):
         raise place.unreachable or CheckpointError(

@@ -201,6 +201,8 @@ def records_of(layers: list[LayerCopy], *, all_layers: bool) -> list[LayerRecord
 
 OF_TOKENS = ("last_hidden_state", "output", "hidden_states")
 """Names of outputs that have a vector for each token."""
+ONE_EACH = ("start_logits", "end_logits")
+"""Names of outputs that have a number for each token."""
 
 
 def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
@@ -221,9 +223,10 @@ def outputs_of(forward: Forward, group: Group, row: int) -> dict[str, Named]:
             continue
         part = value.detach()[row]
         axes: tuple[str, ...] = ("d_model",) if name == "pooler_output" else ("labels",)
-        if part.dim() == 2 and len(part) == queries and name.split(".")[0] in OF_TOKENS:
+        each = name in ONE_EACH if part.dim() == 1 else part.dim() == 2 and name.split(".")[0] in OF_TOKENS
+        if each and len(part) == queries:
             places, _ = group.places(row, part.device)
-            part, axes = part if places is None else part[places], ("tokens", "d_model")
+            part, axes = part if places is None else part[places], ("tokens", "d_model")[: part.dim()]
         elif part.dim() != 1:
             continue
         kept[name] = Named(name, axes, part.to("cpu", torch.float32, copy=True).numpy())
