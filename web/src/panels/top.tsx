@@ -30,10 +30,9 @@ export function Top() {
           ))}
         </nav>
         <div class="row acts">
-          {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
-          {info && state.pane.value !== "anatomy" && <Save />}
+          {info && <><button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button><Save /></>}
           <Settings say={say} />
-          <button data-test="help" onClick={() => state.flip(state.help)}>{say("help_short")} <kbd>?</kbd></button>
+          <button data-test="help" onClick={() => state.flip(state.help)}>{say("help_short")}</button>
         </div>
       </div>
       {docs.value.length > 1 && (
