@@ -23,7 +23,7 @@ export function Top() {
         </div>
         {info && <button class="fold" aria-expanded={state.unfolded.value} onClick={() => state.flip(state.unfolded)}>{title()} ▾</button>}
         {!hasModel.value && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("offline_keys")}`}><bdi>{doc.value?.name}</bdi></div>}
-        <nav class="row panes" aria-label="headscope">
+        <nav class="row panes">
           {panes.value.map((name) => (
             <button key={name} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
               onClick={() => { state.pane.value = name; state.unfolded.value = false; }}>{say(`pane_${name}`)}</button>

@@ -3,7 +3,6 @@ import type { Said } from "./speech";
 
 export const page = {
   skip: ["Skip to the head", "ヘッドへ移動", "跳到注意力头"],
-  help: ["Keys and help", "キー操作と説明", "快捷键与说明"],
   close: ["Close", "閉じる", "关闭"],
   pane_head: ["Sentence", "文", "句子"],
   pane_follow: ["Follow", "追跡", "追踪"],
