@@ -307,7 +307,7 @@ def test_the_help_names_every_key(watch: Watch, cat_file: Path) -> None:
 
 
 def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> None:
-    """Cross-attention: two queries, 30 keys; no neighbours, and no number where there is none."""
+    """Cross-attention: two queries, 30 keys, in lines with names; no neighbours, no number where there is none."""
     from headscope.attention.scores import attend
     from headscope.traces import LayerRecord, Trace
 
@@ -325,6 +325,7 @@ def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> N
     page = watch(viewport={"width": 1280, "height": 1200}).open(
         f"{trace.to_html(tmp_path / 'cross.html').as_uri()}#q=1"
     )
+    assert page.locator(".ribbon .which").all_inner_texts() == ["queries", "keys"]
     assert page.locator(".left .token").all_inner_texts() == ["q0", "q1"]
     assert page.locator(".right .token").all_inner_texts() == [f"k{at}" for at in range(30)]
     names, numbers = (page.locator(f".facts {cell}").all_inner_texts() for cell in ("th", "td:last-child"))

@@ -168,7 +168,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
         <path key={d} d={d} class={here ? "here" : ""} stroke-width={wide.toFixed(1)} stroke-opacity={here ? 1 : (0.3 + 0.7 * t).toFixed(2)} />
       ))}</svg>
       {(seam ? [labels.slice(0, seam), labels.slice(seam)] : [labels]).map((part, second) => <div key={second} class={seam ? "part" : "contents"}>
-      {seam && <small class="which">{say(second ? "text_b" : "text_a")}</small>}
+      {(seam || side !== "both") && <small class="which">{say(side === "row" ? "queries" : side !== "both" ? "keys" : second ? "text_b" : "text_a")}</small>}
       {part.map((label, place) => {
         const n = place + (second && seam!);
         const value = now?.[n];
