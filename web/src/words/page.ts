@@ -545,6 +545,7 @@ export const page = {
   follow_turn: ["turn if masked", "マスク時の変化", "遮住后的变化"],
   follow_rollout: ["rollout so far", "ここまでのロールアウト", "至此的 rollout"],
   follow_open: ["Open head {head}", "ヘッド {head} を開く", "打开头 {head}"],
-  follow_tick: [" · turn and rollout: of “{text}”, after each layer · tick: an even share", " · 変化とロールアウト：「{text}」について、各層のあと · 目盛り：均等な割合", " · 变化与 rollout：针对“{text}”，各层之后 · 刻度：平均份额"],
+  follow_measured: [" · turn and rollout: of “{text}”, after each layer", " · 変化とロールアウト：「{text}」について、各層のあと", " · 变化与 rollout：针对“{text}”，各层之后"],
+  follow_tick: [" · tick: an even share", " · 目盛り：均等な割合", " · 刻度：平均份额"],
   follow_masked: ["turn if “{text}” is masked", "「{text}」をマスクしたときの変化", "遮住“{text}”后的变化"],
 } satisfies Record<string, Said>;
