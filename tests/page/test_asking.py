@@ -14,6 +14,7 @@ from looking import SETTLED, Watch, canvas, go, head_of, number, patiently, tabl
 
 import headscope as hs
 from headscope.heads import CATALOG
+from headscope.results.explained import Cell, Finding
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -98,6 +99,23 @@ def test_a_fresh_page_opens_on_the_strongest_link(watch: Watch, trace: hs.Trace,
             until(page, f"location.hash.includes('q={cell.query}') && location.hash.includes('k={cell.key}')")
             named = (cell.query, cell.key) if finding.kind == "link" else ()
             assert all(trace.tokens[place].removeprefix("##") in text for place in named)
+
+
+def test_what_is_no_share_of_one_head_s_weight_is_not_called_one(
+    watch: Watch, cat: hs.Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two heads that look alike are held against unrelated queries, what a head writes against its layer's average."""
+    first, second = Cell(0, 0), Cell(1, 1)
+    told = (
+        Finding("alike", "", {"overlap": 0.91, "between": 0.3}, (first, second), 1.0),
+        Finding("negligible", "", {"length": 0.1, "ratio": 0.04}, (first,), 1.0),
+    )
+    monkeypatch.setattr("headscope.page.trace.findings", lambda *_, **__: told)
+    page = watch().open(cat.to_html(tmp_path / "alike.html", runs=False).as_uri())
+    assert page.locator(".finding").all_inner_texts() == [
+        "Heads 0.0 and 1.1 look alike\n91% of their weight on the same keys; 30% for unrelated queries",
+        "Head 0.0 writes next to nothing\nvectors 4.0% as long as its layer's average",
+    ]
 
 
 def test_where_nothing_stands_out_the_page_says_so(watch: Watch, bert: hs.Model, tmp_path: Path) -> None:

@@ -161,6 +161,8 @@ def test_head_a_against_b_of_one_text(watch: Watch, one: hs.Trace, alone: Path) 
     said = f"A → B: in head {names[0]} → {names[1]} “it” looks at “animal” {cells[0]} → {cells[1]}"
     until(page, f"document.querySelector('.duel h1').textContent === '{said}'")
     ribbons(page, one, one, [(n, n) for n in range(len(one))], a[9], b[9])
+    # a figure of the matrix has this line alone
+    assert page.locator(".moved h2").inner_text().startswith(f"Head {names[0]} → Head {names[1]}, B − A")
     page.reload()
     page.wait_for_selector("html[data-painted]")
     triple(page, [a[9, 2], b[9, 2], b[9, 2] - a[9, 2]])

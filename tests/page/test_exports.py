@@ -319,6 +319,18 @@ def test_nan_is_said_and_drawn_as_nothing_else(watch: Watch, tmp_path: Path, pla
         assert float(rows[1][1]) == pytest.approx(trace[0, 1].weights[0, 0], abs=1e-3)
 
 
+def test_a_figure_s_title_is_on_top_and_its_bars_are_pale(watch: Watch, cat_file: Path) -> None:
+    """What stands behind the letters on the screen doesn't hide them in the file; no line begins with a colon."""
+    page = watch(viewport={"width": 1440, "height": 900}).open(f"{cat_file.as_uri()}#l=1&h=1&q=4&k=3")
+    drawn = list(ElementTree.fromstring(saved(page, "SVG")))
+    title = next(n for n, one in enumerate(drawn) if one.get("font-weight") == "600")
+    assert str(drawn[title].text).endswith("Head 1.1")
+    assert [one.tag.endswith("}text") for one in drawn[title + 1 :]] == [True] * len(drawn[title + 1 :])
+    assert all(str(one.text)[0].isalnum() for one in drawn[title + 1 :])
+    pale = [float(one.get("opacity", "1")) for one in drawn[title - 1].iter() if one.tag.endswith("}rect")]
+    assert pale.count(0.28) >= 18  # one for each token that is looked at
+
+
 def test_cells_are_guarded_alike_by_the_page_and_the_command_line(watch: Watch, tmp_path: Path) -> None:
     odd = ("=1+1", "+1", "-1", "@x", "'x", '"=x', "\uff1dx", "\uff0bx", "\uff0dx", "\uff20x", "1-1", "x=1")
     vocabulary = (*VOCABULARY[: -len(odd)], *odd)

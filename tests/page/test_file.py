@@ -235,6 +235,27 @@ def test_a_key_is_for_what_is_in_front(watch: Watch, cat_file: Path) -> None:
     until(page, "document.querySelectorAll('dialog[open]').length === 0")
 
 
+def test_the_menu_of_figures_is_shut_by_escape_and_by_what_is_beside_it(watch: Watch, cat_file: Path) -> None:
+    """The pinned cell stays; a press on the menu's own ground leaves it open. It moves no tab by going."""
+    page = watch().open(f"{cat_file.as_uri()}#q=4&k=3")
+    menu, shut = page.locator(".save"), "!document.querySelector('.save').open"
+    menu.locator("summary").click()
+    menu.locator("pre").click()
+    menu.locator(".panel").click(position={"x": 3, "y": 3})
+    assert page.evaluate(f"!({shut})")
+    page.keyboard.press("Escape")
+    until(page, shut)
+    at(page, "q=4", "k=3")
+    menu.locator("summary").click()
+    page.locator("h2.looks").click()
+    until(page, shut)
+    tab = page.locator("[data-test=pane-anatomy]")
+    before = tab.bounding_box()
+    tab.click()
+    page.wait_for_selector(".anatomy")
+    assert tab.bounding_box()["x"] == pytest.approx(before["x"], abs=8)  # its own letters are bold now
+
+
 def test_three_languages_and_both_themes(watch: Watch, cat_file: Path) -> None:
     page = watch(locale="ja-JP", color_scheme="dark").open(cat_file.as_uri())
     assert head_of(page) == "ヘッド 0.0"
@@ -286,7 +307,7 @@ def test_the_help_names_every_key(watch: Watch, cat_file: Path) -> None:
 
 
 def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> None:
-    """Cross-attention: two queries, 30 keys; no neighbours, and no number where there is none."""
+    """Cross-attention: two queries, 30 keys, in lines with names; no neighbours, no number where there is none."""
     from headscope.attention.scores import attend
     from headscope.traces import LayerRecord, Trace
 
@@ -304,6 +325,7 @@ def test_more_keys_than_queries_are_all_there(watch: Watch, tmp_path: Path) -> N
     page = watch(viewport={"width": 1280, "height": 1200}).open(
         f"{trace.to_html(tmp_path / 'cross.html').as_uri()}#q=1"
     )
+    assert page.locator(".ribbon .which").all_inner_texts() == ["queries", "keys"]
     assert page.locator(".left .token").all_inner_texts() == ["q0", "q1"]
     assert page.locator(".right .token").all_inner_texts() == [f"k{at}" for at in range(30)]
     names, numbers = (page.locator(f".facts {cell}").all_inner_texts() for cell in ("th", "td:last-child"))

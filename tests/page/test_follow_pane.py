@@ -279,6 +279,8 @@ def test_it_fits_every_size(watch: Watch, tmp_path: Path, layers: int, tokens: i
         assert unreadable(page) == [], width
         assert page.evaluate(CUT) == [], width
         assert set(page.evaluate(TYPE)) <= TYPE_SIZES
+        ticks = page.locator(".ways s").count()
+        assert ("tick: an even share" in page.locator(".follow > p:last-of-type").inner_text()) is (ticks > 0)
         cells = page.evaluate(CELLS)
         sums = np.zeros(layers)
         for layer, key, share in cells:

@@ -318,11 +318,21 @@ def test_each_address_shows_the_sentence_that_it_brings(watch: Watch, file: Path
     assert page.evaluate(shown) == ["The dog", "#h=1"]
 
 
+def test_words_that_the_model_does_not_know_stand_as_they_were_typed(watch: Watch, file: Path) -> None:
+    """In their direction, and in the note beside them, too."""
+    page = watch().open(file.as_uri())
+    write(page, "القط متعبا")
+    until(page, "document.querySelector('[data-test=sentence-both]').dir === 'rtl'")
+    page.locator(".said-word bdi").nth(1).click()
+    seen = "[...document.querySelectorAll('.note p')].find((one) => !one.style.visibility)"
+    until(page, f"{seen}.textContent.includes('القط')")
+
+
 def test_two_sentences_are_compared(watch: Watch, file: Path) -> None:
-    """One that can't be shown is said until it can."""
+    """The box that opens is typed in at once. One that can't be shown is said until it can."""
     page = watch().open(file.as_uri())
     page.locator("[data-test=live-compare]").click()
-    page.wait_for_selector("[data-test=live-text-1]")
+    until(page, "document.activeElement.dataset.test === 'live-text-1'")
     write(page, "He said to [MASK] father that he was ill.", 1)
     until(page, "(document.querySelector('.cosine h2 b')?.textContent ?? '1.000') !== '1.000'")
     cosine = number(page.locator(".cosine h2 b").inner_text())

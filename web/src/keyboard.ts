@@ -8,6 +8,7 @@ import { openHead, walk } from "./panels/follow";
 import { find } from "./panels/headpane";
 import { nextStep } from "./panels/cell";
 import { zooming } from "./panels/map";
+import { saving } from "./panels/save";
 import { toolsOpen } from "./panels/tools";
 import { gridTableOpen, tableOpen } from "./panels/table";
 import { cutEdge, toggleHead, toggleToken } from "./panels/causes";
@@ -40,7 +41,7 @@ function step(down: number, right: number): void {
 
 /** Esc lets go of one thing at a time, the last first. */
 function letGo(): void {
-  const open = [state.help, state.sharing, tableOpen, gridTableOpen].find(({ value }) => value);
+  const open = [state.help, state.sharing, saving, tableOpen, gridTableOpen].find(({ value }) => value);
   if (open) open.value = false;
   else if (state.step.value) state.step.value = 0;
   else if (state.chain.value) state.chain.value = false;

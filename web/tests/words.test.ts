@@ -52,7 +52,7 @@ test("numbers are read as people read them", () => {
   language.value = "en";
   expect([0.5, -12.345, 123.45, 4567.8, null].map(rounded)).toEqual(["0.500", "−12.35", "123.5", "4568", "–"]);
   expect([0.1234, -123.45, -0.0001, -Infinity, NaN].map((x) => number(x))).toEqual(["0.123", "−123.5", "−0.00010", "−∞", "–"]);
-  expect([percent(0.05), percent(0.5), count(109482240)]).toEqual(["5.0%", "50%", "109,482,240"]);
+  expect([percent(0.05), percent(0.5), percent(-0.027), percent(-0.35), count(109482240)]).toEqual(["5.0%", "50%", "−2.7%", "−35%", "109,482,240"]);
 });
 
 const grey = ([r, g, b]: readonly number[]): number => 0.2126 * r + 0.7152 * g + 0.0722 * b;

@@ -18,7 +18,7 @@ function wrapped(text: string, wide: number): string[] {
   let used = 0;
   for (const { segment } of new Intl.Segmenter(undefined, { granularity: "word" }).segment(text)) {
     const size = [...segment].reduce((sum, letter) => sum + (letter > "\u2e7f" ? 2 : 1) * LETTER, 0);
-    if (used + size > wide && used) {
+    if (used + size > wide && used && !/^\p{P}/u.test(segment)) {
       lines.push("");
       used = 0;
     }
@@ -78,7 +78,7 @@ function drawn(node: Element): string {
   if (node instanceof SVGSVGElement) return copied(node, place);
   const style = getComputedStyle(node);
   const { left, right, top, bottom } = place;
-  let svg = isSeen(style.backgroundColor) ? box(place, `fill="${style.backgroundColor}" rx="${parseFloat(style.borderTopLeftRadius) || 0}"`) : "";
+  let svg = isSeen(style.backgroundColor) ? box(place, `fill="${style.backgroundColor}" opacity="${style.opacity}" rx="${parseFloat(style.borderTopLeftRadius) || 0}"`) : "";
   const stops = style.backgroundImage.match(/rgb\([^)]*\)/g) ?? [];
   const step = place.width / stops.length;
   stops.forEach((colour, n) => { svg += box(new DOMRect(left + n * step, top, step + 0.3, place.height), `fill="${colour}"`); });
@@ -125,8 +125,8 @@ async function figure(part: Element, title: string, below: string): Promise<stri
     const family = escaped(getComputedStyle(part).fontFamily);
     return `<svg xmlns="http://www.w3.org/2000/svg" width="${wide.toFixed(0)}" height="${tall.toFixed(0)}" viewBox="0 0 ${wide.toFixed(0)} ${tall.toFixed(0)}" font-family="${family}" font-size="12" fill="#222" xml:space="preserve">` +
       `<title>${escaped(title)}</title><desc>${escaped(below)}</desc><rect width="100%" height="100%" fill="#fff"/>` +
-      `<text x="${MARGIN}" y="24" font-size="13" font-weight="600">${escaped(title)}</text>` +
       `<g transform="translate(${MARGIN - left} ${36 - top})">${inside}</g>` +
+      `<text x="${MARGIN}" y="24" font-size="13" font-weight="600">${escaped(title)}</text>` +
       notes.map((text, n) => `<text x="${MARGIN}" y="${(height + 56 + LINE * n).toFixed(0)}" fill="#555">${escaped(text)}</text>`).join("") + "</svg>";
   } finally {
     pens.value = null;

@@ -223,7 +223,7 @@ export function Compare() {
         {!duel && sides}
         {!duel ? <p class="quiet hint">{docB.value ? say("compare_no_head", missing) : say("compare_hint")}</p> : (
           <div class="moved">
-            <h2>{title()}, {names[1]} − {names[0]} <small>{[sums && say("compare_row"), numbersFrom.value > 0 && say("text_numbers", { n: short(LEAST) })].filter(Boolean).join(" · ")}</small></h2>
+            <h2>{[...new Set([title(), say("layer_head", headName(b.doc.info, b))])].join(" → ")}, {names[1]} − {names[0]} <small>{[sums && say("compare_row"), numbersFrom.value > 0 && say("text_numbers", { n: short(LEAST) })].filter(Boolean).join(" · ")}</small></h2>
             <Matrix picture={gap} wanted={minus} rows={both.rows} columns={both.columns} name={`${names[1]} − ${names[0]}`} toA={both.toA} />
             <p class="row spread quiet small">
               <span data-test="three">{one !== undefined && other !== undefined && <>B {number(other)} − A {number(one)} = <b>{number(other - one)}</b></>}</span>

@@ -25,16 +25,17 @@ function phrase(info: TraceInfo, { kind, sentence, cells, token, numbers }: Find
 }
 
 /** Its head and number, and what that is held against. */
-function evidence({ kind, cells: [{ layer, head }, most], numbers }: Finding): { number: string; against: string } {
+function evidence({ kind, cells: [{ layer, head }, most], numbers }: Finding): [number: string, against: string] {
   const name = `${layer}.${head}`;
   const value = numbers.weight ?? numbers.overlap ?? numbers.ratio ?? NaN;
-  const against = ["expected", "written", "average", "between"].find((one) => numbers[one] !== undefined);
-  const word = against === undefined ? "evidence_ratio" : `evidence_${against}`;
-  const told = isWord(word) ? say(word, { share: share(value), other: percent(numbers[against ?? "ratio"]) }) : "";
-  const number = kind === "sink" ? say("finding_idle", { share: share(value) })
+  const against = ["expected", "written", "average", "between", "ratio"].find((one) => one in numbers)!;
+  const word = `evidence_${against}`;
+  const told = isWord(word) ? say(word, { share: share(value), other: percent(numbers[against]) }) : "";
+  // how alike two heads are, or how little one writes, is no share of one head's weight
+  const number = numbers.weight === undefined ? told : kind === "sink" ? say("finding_idle", { share: share(value) })
     : kind !== "link" ? say("finding_share", { head: name, share: share(value) })
     : say("finding_weight", { head: name, weight: short(value) }) + (numbers.brings ? `, ${say("finding_brings", { share: short(numbers.brings) })}` : "") + (most ? `; ${most.layer}.${most.head} ${short(numbers.most)}` : "");
-  return { number, against: told };
+  return [number, told];
 }
 
 const isHere = (info: TraceInfo, finding: Finding): boolean => finding.cells.some(({ layer, head, query, key }, n) =>
@@ -55,7 +56,7 @@ export function Findings() {
     <section class="findings" aria-label={say("findings")}>
       {!every.length && <p class="quiet small">{say(info.findings ? "findings_none" : "findings_absent")}</p>}
       {every.map((finding, n) => {
-        const { number, against } = evidence(finding);
+        const [number, against] = evidence(finding);
         return (
           <button key={n} class="finding" aria-pressed={isHere(info, finding)} data-kind={finding.kind} title={against} onClick={() => open(info, finding)}>
             <b>{phrase(info, finding)}</b> <small>{number}</small>

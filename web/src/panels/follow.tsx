@@ -229,7 +229,7 @@ function Ways({ info, i, size, total, best, layers, beside, cell, name }: View) 
           );
         })}
       </div>
-      <p class="quiet small">{tell("follow_rows", { token: name(i) })}{measures.length > 2 && tell("follow_tick", { text: name(cell.j) })}</p>
+      <p class="quiet small">{tell("follow_rows", { token: name(i) })}{measures.length > 2 && [tell("follow_measured", { text: name(cell.j) }), banded && say("follow_tick")]}</p>
     </>
   );
 }

@@ -19,7 +19,7 @@ export function Live() {
       <div class="boxes">
         <Box text={text} slot={0} label={say("live_typed")} />
         {second !== null && <Box text={second} slot={1} label={say("live_second")} />}
-        <Sign says={say(second === null ? "live_add" : "live_drop")} data-test="live-compare" onClick={() => void compare(second === null)}>{second === null ? "+" : "−"}</Sign>
+        <Sign says={say(second === null ? "live_add" : "live_drop")} data-test="live-compare" onClick={() => void compare(second === null).then(() => document.querySelector<HTMLElement>(".boxes input + input")?.focus())}>{second === null ? "+" : "−"}</Sign>
         <span class="quiet measured" data-turn={took.value?.turn} data-ms={took.value?.ms}>{took.value ? say("live_measured", { n: took.value.tokens, ms: Math.round(took.value.ms) }) : say("live_private")}</span>
       </div>
       <div class="row spread">

@@ -38,7 +38,8 @@ const HIGH = 800;
 export function Ribbon() {
   const [words, { info }] = [shown.value!, doc.value!];
   const server = hasModel.value && !start.value.model;
-  const looks = lookedRow.value === null ? undefined : words.rows[lookedRow.value]?.text;
+  const spelled = said(words.rows, info.queries);
+  const looks = spelled[lookedRow.value ?? -1];
   const one = isOne(words, info);
   return (
     <section class={`ribbon${hasRibbon() ? "" : " long"}`} aria-label={say("sentence")}>
@@ -52,7 +53,7 @@ export function Ribbon() {
         {server && <button data-test="change-text" aria-expanded={changing.value} onClick={() => state.flip(changing)}>{say(changing.value ? "close" : "change_text")}</button>}
         {hasRibbon() && !changing.value && <div class="note">
           {/* room for every word: were the note to grow with the word under the pointer, that word would move away from it */}
-          {felt.value ? <p class="quiet small">{beside.value!.ask.kind === "groups" ? say("grp_ink", { most: short(felt.value.most) }) : say("shift_title")}</p> : [undefined, ...new Set(words.rows.map(({ text }) => text))].map((word) => (
+          {felt.value ? <p class="quiet small">{beside.value!.ask.kind === "groups" ? say("grp_ink", { most: short(felt.value.most) }) : say("shift_title")}</p> : [undefined, ...new Set(spelled)].map((word) => (
             <p key={`:${word}`} class="quiet small" style={{ visibility: word === looks ? "" : "hidden" }}>{word === undefined ? say("pick")
               : tell("ribbon_ink", { head: headLabel(info, at.value.n), token: <b class="pin"><bdi>{word}</bdi></b> })}{word && info.layers[at.value.layer].causal && ` · ${say("cannot_ahead")}`}</p>
           ))}
@@ -87,7 +88,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
   const small = useSignal(false);
   const turn = useSignal(0);
   const looks = side !== "column";
-  const way = direction(labels);
+  const way = direction(labels.map((label, n) => ({ ...label, text: text[n].text })));
   const seam = side === "both" ? seams(labels)[0] : undefined;
   const { pinned, held, set } = sides(looks ? "row" : "column");
   const numbers = (): Float32Array | null => (side === "row" ? null : lookedNumbers.value);
@@ -167,7 +168,7 @@ function Sentence({ side, labels, text }: { side: "both" | "row" | "column"; lab
         <path key={d} d={d} class={here ? "here" : ""} stroke-width={wide.toFixed(1)} stroke-opacity={here ? 1 : (0.3 + 0.7 * t).toFixed(2)} />
       ))}</svg>
       {(seam ? [labels.slice(0, seam), labels.slice(seam)] : [labels]).map((part, second) => <div key={second} class={seam ? "part" : "contents"}>
-      {seam && <small class="which">{say(second ? "text_b" : "text_a")}</small>}
+      {(seam || side !== "both") && <small class="which">{say(side === "row" ? "queries" : side !== "both" ? "keys" : second ? "text_b" : "text_a")}</small>}
       {part.map((label, place) => {
         const n = place + (second && seam!);
         const value = now?.[n];

@@ -23,17 +23,16 @@ export function Top() {
         </div>
         {info && <button class="fold" aria-expanded={state.unfolded.value} onClick={() => state.flip(state.unfolded)}>{title()} ▾</button>}
         {!hasModel.value && !hasRibbon() && <div class="typed" title={`${doc.value?.name ?? ""}\n${say("offline_keys")}`}><bdi>{doc.value?.name}</bdi></div>}
-        <nav class="row panes" aria-label="headscope">
+        <nav class="row panes">
           {panes.value.map((name) => (
             <button key={name} aria-pressed={state.pane.value === name} data-test={`pane-${name}`}
               onClick={() => { state.pane.value = name; state.unfolded.value = false; }}>{say(`pane_${name}`)}</button>
           ))}
         </nav>
         <div class="row acts">
-          {info && <button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button>}
-          {info && state.pane.value !== "anatomy" && <Save />}
+          {info && <><button data-test="share" onClick={() => { state.sharing.value = true; }}>{say("share")}</button><Save /></>}
           <Settings say={say} />
-          <button data-test="help" onClick={() => state.flip(state.help)}>{say("help_short")} <kbd>?</kbd></button>
+          <button data-test="help" onClick={() => state.flip(state.help)}>{say("help_short")}</button>
         </div>
       </div>
       {docs.value.length > 1 && (

@@ -21,4 +21,4 @@ export function rounded(value: number | null): string {
   return written(value.toFixed(size < 10 ? 3 : size < 100 ? 2 : size < 1000 ? 1 : 0));
 }
 
-export const percent = (share: number): string => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
+export const percent = (share: number): string => written(`${(100 * share).toFixed(Math.abs(share) < 0.1 ? 1 : 0)}%`);

@@ -3,7 +3,6 @@ import type { Said } from "./speech";
 
 export const page = {
   skip: ["Skip to the head", "ヘッドへ移動", "跳到注意力头"],
-  help: ["Keys and help", "キー操作と説明", "快捷键与说明"],
   close: ["Close", "閉じる", "关闭"],
   pane_head: ["Sentence", "文", "句子"],
   pane_follow: ["Follow", "追跡", "追踪"],
@@ -546,6 +545,7 @@ export const page = {
   follow_turn: ["turn if masked", "マスク時の変化", "遮住后的变化"],
   follow_rollout: ["rollout so far", "ここまでのロールアウト", "至此的 rollout"],
   follow_open: ["Open head {head}", "ヘッド {head} を開く", "打开头 {head}"],
-  follow_tick: [" · turn and rollout: of “{text}”, after each layer · tick: an even share", " · 変化とロールアウト：「{text}」について、各層のあと · 目盛り：均等な割合", " · 变化与 rollout：针对“{text}”，各层之后 · 刻度：平均份额"],
+  follow_measured: [" · turn and rollout: of “{text}”, after each layer", " · 変化とロールアウト：「{text}」について、各層のあと", " · 变化与 rollout：针对“{text}”，各层之后"],
+  follow_tick: [" · tick: an even share", " · 目盛り：均等な割合", " · 刻度：平均份额"],
   follow_masked: ["turn if “{text}” is masked", "「{text}」をマスクしたときの変化", "遮住“{text}”后的变化"],
 } satisfies Record<string, Said>;
