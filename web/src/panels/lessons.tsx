@@ -8,7 +8,7 @@ export function Lessons() {
   // a notebook would tell it anew with each cell
   if (read.value || parent !== window) return null;
   return (
-    <section class="lessons">
+    <section class="lessons" aria-label={say("help_short")}>
       <ol>
         {(["word", "row", "heads"] as const).map((name) => <li><b>{say(`lesson_${name}`)}</b> {say(`lesson_${name}_says`)}</li>)}
       </ol>
